@@ -1,0 +1,52 @@
+# Everything runs inside .venv, which the first target that needs it creates.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# Compiled programs are kept between runs of the tests.
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench-filter soak clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## fit, filter and show a bouncing puck; results in demo/
+	$(BIN)/vhydro demo --out demo
+
+test: $(READY) ## the whole test suite
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY) ## lint, format, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(READY) ## rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/.peers: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cuthbert==0.1.1' 'numba>=0.60'
+	@touch $@
+
+.venv-particles/.ready: ## particles needs numpy < 2: an environment of its own
+	$(PYTHON) -m venv .venv-particles
+	.venv-particles/bin/python -m pip install --quiet --disable-pip-version-check 'particles==0.4' 'numpy<2'
+	@touch $@
+
+bench-filter: $(VENV)/.peers .venv-particles/.ready ## speed of the filter beside cuthbert and particles
+	$(BIN)/python benchmarks/filter.py
+
+soak: $(READY) ## one million stream steps with 90 % of the channels hidden
+	$(BIN)/python benchmarks/soak.py
+
+clean: ## remove environments and caches
+	rm -rf $(VENV) .venv-particles .jax_cache build dist

@@ -1,0 +1,204 @@
+"""Episodes: what a robot logged, which of it was hidden, and how many of them become one array."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One observed quantity: its name, the group it is hidden with, and its unit."""
+
+    name: str
+    group: str = "object"
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One log. `observations[0]` precedes the first action; NaN in an observation means hidden."""
+
+    observations: np.ndarray  # (steps + 1, channels)
+    actions: np.ndarray  # (steps, inputs)
+    dt: float
+    channels: tuple[Channel, ...]
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)  # each (steps + 1,), never seen by training
+    source: str = ""
+
+    def __post_init__(self):
+        where = f" in {self.source}" if self.source else ""
+        obs, act = np.asarray(self.observations), np.asarray(self.actions)
+        if obs.ndim != 2 or obs.shape[0] < 1 or obs.shape[1] < 1:
+            raise ValueError(
+                f"observations{where} have shape {obs.shape}; expected (steps + 1, channels) with at least one "
+                "row and one channel. Drop empty episodes before building a dataset."
+            )
+        if act.ndim != 2 or act.shape[0] != obs.shape[0] - 1:
+            raise ValueError(
+                f"actions{where} have shape {act.shape}; expected ({obs.shape[0] - 1}, inputs): one action "
+                f"between each two of the {obs.shape[0]} observations. Without inputs pass an array of width 0."
+            )
+        if len(self.channels) != obs.shape[1]:
+            raise ValueError(
+                f"{len(self.channels)} channel names{where} for {obs.shape[1]} observed columns; name every column."
+            )
+        names = [c.name for c in self.channels]
+        if len(set(names)) != len(names):
+            raise ValueError(f"channel names{where} repeat: {sorted({n for n in names if names.count(n) > 1})}")
+        refuse_infinite(obs, f"observations{where}", names)
+        if not np.isfinite(act).all():
+            step, column = np.argwhere(~np.isfinite(act))[0]
+            raise ValueError(
+                f"actions{where} hold {act[step, column]} at step {step}, column {column}; every action must be "
+                "finite (only observations can be hidden). Fill it with the command that was really applied."
+            )
+        refuse_bad_dt(self.dt)
+        for name, values in self.labels.items():
+            if len(values) != obs.shape[0]:
+                raise ValueError(
+                    f"label '{name}'{where} has {len(values)} rows; expected {obs.shape[0]}, one for each observation."
+                )
+
+    @property
+    def steps(self) -> int:
+        return self.actions.shape[0]
+
+    @property
+    def observed(self) -> np.ndarray:
+        return ~np.isnan(self.observations)
+
+    def select(self, names: Sequence[str]) -> "Episode":
+        """This episode with only the named channels, in the order given."""
+        mine = [c.name for c in self.channels]
+        unknown = [n for n in names if n not in mine]
+        if unknown:
+            raise ValueError(f"unknown channel {unknown}; this episode has {mine}. Check the spelling.")
+        columns = [mine.index(n) for n in names]
+        return replace(
+            self, observations=self.observations[:, columns], channels=tuple(self.channels[c] for c in columns)
+        )
+
+
+def refuse_infinite(values: np.ndarray, what: str, names: Sequence[str]) -> None:
+    """Raises if a value is infinite: NaN means hidden, infinity means nothing."""
+    if np.isinf(values).any():
+        row, column = np.argwhere(np.isinf(values))[0]
+        raise ValueError(
+            f"{what} hold {values[row, column]} at row {row}, channel '{names[column]}'; expected finite "
+            "numbers, or NaN where the value was hidden. Replace infinities with NaN."
+        )
+
+
+def refuse_bad_dt(dt: float) -> None:
+    if not np.isfinite(dt) or dt <= 0:
+        raise ValueError(f"dt is {dt}; expected the positive time between two observations, in seconds.")
+
+
+def episode(
+    observations,
+    actions=None,
+    *,
+    dt: float,
+    channels: Sequence[str | Channel] | None = None,
+    labels: Mapping[str, np.ndarray] | None = None,
+    source: str = "",
+) -> Episode:
+    """An `Episode` from plain arrays; without actions it has no inputs, without names `y0, y1, …`."""
+    obs = np.asarray(observations)
+    if obs.ndim == 1:
+        obs = obs[:, None]
+    if not np.issubdtype(obs.dtype, np.floating):
+        obs = obs.astype(np.float64)
+    act = np.zeros((max(obs.shape[0] - 1, 0), 0)) if actions is None else np.asarray(actions, dtype=np.float64)
+    if act.ndim == 1:
+        act = act[:, None]
+    width = obs.shape[1] if obs.ndim == 2 else 0
+    named = channels if channels is not None else [f"y{i}" for i in range(width)]
+    return Episode(
+        observations=obs,
+        actions=act,
+        dt=dt,
+        channels=tuple(c if isinstance(c, Channel) else Channel(c) for c in named),
+        labels=dict(labels or {}),
+        source=source,
+    )
+
+
+class Batch(NamedTuple):
+    """Episodes of any length as arrays; hidden values are 0 with `observed` False, padding has `valid` False."""
+
+    observations: Float[Array, "*episodes times channels"]
+    observed: Bool[Array, "*episodes times channels"]
+    actions: Float[Array, "*episodes times inputs"]  # row t leads TO observation t; row 0 is never used
+    valid: Bool[Array, "*episodes times"]
+    dt: Float[Array, "*episodes"]
+
+
+def pad(episodes: Sequence[Episode], *, dtype=None, length: int | None = None) -> Batch:
+    """The episodes as one `Batch`, padded at the end to the longest (or to `length` rows)."""
+    if not episodes:
+        raise ValueError("no episodes given; expected at least one.")
+    first = episodes[0]
+    for e in episodes[1:]:
+        if e.channels != first.channels or e.actions.shape[1] != first.actions.shape[1]:
+            raise ValueError(
+                f"episodes differ in their channels: {[c.name for c in e.channels]} with {e.actions.shape[1]} inputs "
+                f"beside {[c.name for c in first.channels]} with {first.actions.shape[1]}. Use `Episode.select` first."
+            )
+    rows = max(e.steps + 1 for e in episodes)
+    if length is not None and length < rows:
+        raise ValueError(f"length is {length}; the longest episode has {rows} rows. Give at least that.")
+    rows = length or rows
+    dtype = jax.dtypes.canonicalize_dtype(dtype or np.float64)
+    shape = (len(episodes), rows)
+    observations = np.zeros((*shape, len(first.channels)), dtype)
+    observed = np.zeros(observations.shape, bool)
+    actions = np.zeros((*shape, first.actions.shape[1]), dtype)
+    valid = np.zeros(shape, bool)
+    for i, e in enumerate(episodes):
+        n = e.steps + 1
+        observed[i, :n] = e.observed
+        observations[i, :n] = np.where(e.observed, e.observations, 0)
+        actions[i, 1:n] = e.actions
+        valid[i, :n] = True
+    dt = np.array([e.dt for e in episodes], dtype)
+    return Batch(*(jnp.asarray(x) for x in (observations, observed, actions, valid, dt)))
+
+
+def channel_groups(episode: Episode) -> np.ndarray:
+    """The group number of every channel; channels of one group are hidden together."""
+    groups = [c.group for c in episode.channels]
+    order = {g: i for i, g in enumerate(dict.fromkeys(groups))}
+    return np.array([order[g] for g in groups])
+
+
+def visible(
+    valid: Bool[Array, "episodes times"],
+    level: Float[Array, ""] | float,
+    *,
+    groups: np.ndarray,
+    burst: int,
+    keep_first: bool = True,
+    key: PRNGKeyArray,
+) -> Bool[Array, "episodes times channels"]:
+    """What stays visible when a share `level` of the valid entries is hidden, by group, in bursts.
+
+    Noise smoothed over `burst` rows is cut at its own quantile: bursts come from the smoothing, the exact
+    share from the quantile. The first row, where kept, does not count.
+    """
+    count = int(groups.max()) + 1
+    noise = jax.random.normal(key, (valid.shape[0], count, valid.shape[1] + burst - 1))
+    total = jnp.cumsum(jnp.pad(noise, ((0, 0), (0, 0), (1, 0))), -1)
+    smooth = jnp.moveaxis(total[..., burst:] - total[..., :-burst], 1, -1)  # episodes, times, groups
+    can_hide = valid.at[:, 0].set(False) if keep_first else valid
+    ranked = jnp.sort(jnp.where(can_hide[..., None], smooth, jnp.inf).ravel())
+    hidden = jnp.round(level * can_hide.sum() * count).astype(jnp.int32)
+    # The (hidden + 1)-th smallest stays visible; at level 1 that is the padding's infinity.
+    cut = jnp.where(hidden < ranked.size, ranked[jnp.minimum(hidden, ranked.size - 1)], jnp.inf)
+    shown = (smooth >= cut) | ~can_hide[..., None]
+    return shown[..., groups]

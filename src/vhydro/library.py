@@ -1,0 +1,86 @@
+"""Candidate energy terms: the words a Hamiltonian is written in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+@dataclass(frozen=True)
+class Monomial:
+    """`Π z_i^powers[i]`."""
+
+    powers: tuple[int, ...]
+
+    def value(self, z: Float[Array, "latent"]) -> Float[Array, ""]:
+        factors = [z[i] ** n for i, n in enumerate(self.powers) if n]
+        out = jnp.ones((), z.dtype)
+        for f in factors:
+            out = out * f
+        return out
+
+    def text(self, names: Sequence[str]) -> str:
+        return " ".join(names[i] + (f"^{n}" if n > 1 else "") for i, n in enumerate(self.powers) if n) or "1"
+
+
+@dataclass(frozen=True)
+class Sine:
+    """`sin z_axis`, for an angle."""
+
+    axis: int
+
+    def value(self, z: Float[Array, "latent"]) -> Float[Array, ""]:
+        return jnp.sin(z[self.axis])
+
+    def text(self, names: Sequence[str]) -> str:
+        return f"sin({names[self.axis]})"
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """`cos z_axis`, for an angle."""
+
+    axis: int
+
+    def value(self, z: Float[Array, "latent"]) -> Float[Array, ""]:
+        return jnp.cos(z[self.axis])
+
+    def text(self, names: Sequence[str]) -> str:
+        return f"cos({names[self.axis]})"
+
+
+@dataclass(frozen=True)
+class Penetration:
+    """`½ max(0, ±(z_axis − at))²`: the energy of a unit spring that only pushes, on one side of `at`."""
+
+    axis: int
+    at: float
+    side: Literal["above", "below"] = "above"
+
+    def value(self, z: Float[Array, "latent"]) -> Float[Array, ""]:
+        gap = z[self.axis] - self.at
+        return 0.5 * jnp.maximum(gap if self.side == "above" else -gap, 0.0) ** 2
+
+    def text(self, names: Sequence[str]) -> str:
+        name = names[self.axis]
+        return f"½[{name} − {self.at:g}]₊²" if self.side == "above" else f"½[{self.at:g} − {name}]₊²"
+
+
+Term = Monomial | Sine | Cosine | Penetration
+Library = tuple[Term, ...]
+
+
+def values(library: Library, z: Float[Array, "latent"]) -> Float[Array, "terms"]:
+    """Every term of the library at z."""
+    return jnp.stack([t.value(z) for t in library])
+
+
+def polynomial(latent: int, degree: int) -> Library:
+    """All monomials of degree 1 to `degree`; the constant has no gradient and is left out."""
+    if latent < 1 or degree < 1:
+        raise ValueError(f"latent is {latent}, degree is {degree}; both must be at least 1.")
+    picks = [c for n in range(1, degree + 1) for c in combinations_with_replacement(range(latent), n)]
+    return tuple(Monomial(tuple(c.count(i) for i in range(latent))) for c in picks)

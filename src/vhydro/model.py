@@ -1,0 +1,284 @@
+"""The hybrid model: a mode that switches, a state that flows within it, sensors that see part of it.
+
+Single-particle code throughout; the filter maps it over particles in one place.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from vhydro.emission import Emission, LinearEmission, NetworkEmission
+from vhydro.flow import Flow, LinearFlow, PortHamiltonianFlow, Reset
+from vhydro.gaussian import Scale
+from vhydro.library import Library
+from vhydro.network import Network, network
+
+
+class Branches(eqx.Module):
+    """A law over the next (mode, z): `Σ_s p_s N(mean_s, scale_s)`. Carrier and guide are both of this form."""
+
+    log_mode: Float[Array, "*batch modes"]
+    mean: Float[Array, "*batch modes latent"]
+    scale: Float[Array, "*batch modes latent"] | Float[Array, "*batch modes latent latent"]
+
+
+class ModeKernel(eqx.Module):
+    """`π(s' | s, z, a)`: a transition matrix plus a small function of (z, a); forbidden moves have probability 0."""
+
+    logits: Float[Array, "modes modes"]
+    drive: Network | None  # (z, a) -> one logit per next mode
+    feasible: Bool[Array, "modes modes"]
+
+    def log_probability(
+        self, mode: Int[Array, ""], z: Float[Array, "latent"], action: Float[Array, "inputs"]
+    ) -> Float[Array, "modes"]:
+        """The log probability of every next mode."""
+        if self.drive is None:
+            # The table is normalised once for all particles; each only looks up its row.
+            return jax.nn.log_softmax(jnp.where(self.feasible, self.logits, -jnp.inf), axis=-1)[mode]
+        logits = self.logits[mode] + self.drive(jnp.concatenate([z, action]))
+        return jax.nn.log_softmax(jnp.where(self.feasible[mode], logits, -jnp.inf))
+
+
+class HybridModel(eqx.Module):
+    """Modes, flow, noise, sensors and where it all starts; units of the log are kept in `shift` and the scales."""
+
+    kernel: ModeKernel
+    flow: Flow
+    reset: Reset | None
+    log_noise: Float[Array, "modes latent"]
+    emission: Emission
+    start_log_mode: Float[Array, "modes"]
+    start_mean: Float[Array, "modes latent"]
+    start_log_scale: Float[Array, "modes latent"]
+    shift: Float[Array, "channels"]  # standardised = (raw − shift) / scale; from the training split
+    scale: Float[Array, "channels"]
+    action_scale: Float[Array, "inputs"]
+    noise_floor: float = eqx.field(static=True)
+    channels: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def modes(self) -> int:
+        return self.log_noise.shape[0]
+
+    @property
+    def latent(self) -> int:
+        return self.log_noise.shape[1]
+
+    @property
+    def inputs(self) -> int:
+        return self.action_scale.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.log_noise.dtype
+
+    @property
+    def noise(self) -> Float[Array, "modes latent"]:
+        return self.noise_floor + jnp.exp(self.log_noise)
+
+    def start(self) -> Branches:
+        """The law of (mode, z) before anything is seen."""
+        scale = self.noise_floor + jnp.exp(self.start_log_scale)
+        return Branches(jax.nn.log_softmax(self.start_log_mode), self.start_mean, scale)
+
+    def next_means(
+        self, mode: Int[Array, ""], z: Float[Array, "latent"], action: Float[Array, "inputs"], dt: Float[Array, ""]
+    ) -> Float[Array, "modes latent"]:
+        """Where every next mode takes z."""
+        if self.reset is None and isinstance(self.flow, LinearFlow):
+            return self.flow.shared_step(z, action)
+        starts = jnp.broadcast_to(z, (self.modes, self.latent)) if self.reset is None else self.reset.starts(mode, z)
+        return self.flow.step(starts, action, dt)
+
+    def transition(
+        self, mode: Int[Array, ""], z: Float[Array, "latent"], action: Float[Array, "inputs"], dt: Float[Array, ""]
+    ) -> Branches:
+        """The carrier `P(s', z' | s, z, a)`. Paper: Sec. 2."""
+        return Branches(
+            self.kernel.log_probability(mode, z, action), self.next_means(mode, z, action, dt), self.noise
+        )
+
+    def validate(self) -> "HybridModel":
+        """This model, if every parameter is finite and every mode can go somewhere."""
+        for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(self, eqx.is_inexact_array)):
+            if not np.isfinite(np.asarray(leaf)).all():
+                raise ValueError(
+                    f"parameter {jax.tree_util.keystr(path)} holds a non-finite value; every parameter must be finite. "
+                    "Use the last good checkpoint, or lower the learning rate."
+                )
+        rows = np.asarray(self.kernel.feasible).any(-1)
+        if not rows.all():
+            raise ValueError(
+                f"mode {int(np.argmin(rows))} has no feasible next mode; allow at least one (usually itself)."
+            )
+        return self
+
+
+def _positive(value: int, what: str) -> None:
+    if value < 1:
+        raise ValueError(f"{what} is {value}; expected at least 1.")
+
+
+def mode_kernel(
+    modes: int,
+    *,
+    stay: float = 0.9,
+    feasible=None,
+    drive: Network | None = None,
+    dtype=jnp.float32,
+) -> ModeKernel:
+    """A kernel that stays in its mode with probability `stay` before anything is learned."""
+    _positive(modes, "the number of modes")
+    if not 0 < stay < 1:
+        raise ValueError(f"stay is {stay}; expected a probability strictly between 0 and 1.")
+    other = (1 - stay) / max(modes - 1, 1)
+    table = np.where(np.eye(modes, dtype=bool), stay, other)
+    allowed = np.ones((modes, modes), bool) if feasible is None else np.asarray(feasible, bool)
+    if allowed.shape != (modes, modes):
+        raise ValueError(f"feasible has shape {allowed.shape}; expected ({modes}, {modes}): rows are where from.")
+    return ModeKernel(jnp.asarray(np.log(table), dtype), drive, jnp.asarray(allowed))
+
+
+def port_hamiltonian(
+    modes: int,
+    latent: int,
+    inputs: int,
+    library: Library,
+    *,
+    coefficients=None,
+    interconnection=None,
+    dissipation=None,
+    port=None,
+    smooth: Network | None = None,
+    integrator="rk4",
+    substeps: int = 1,
+    dtype=jnp.float32,
+) -> PortHamiltonianFlow:
+    """A port-Hamiltonian flow; what is not given starts at canonical J, no dissipation, no energy, no port."""
+    _positive(modes, "the number of modes")
+    _positive(latent, "the latent size")
+    _positive(substeps, "the number of substeps")
+    if integrator not in ("midpoint", "rk4"):
+        raise ValueError(f"integrator is {integrator!r}; expected 'midpoint' or 'rk4'.")
+    if interconnection is None:
+        half = latent // 2
+        interconnection = np.zeros((latent, latent))
+        interconnection[np.arange(half), half + np.arange(half)] = 1.0
+
+    def filled(value, shape):
+        array = np.zeros(shape) if value is None else np.asarray(value)
+        try:
+            return jnp.asarray(np.broadcast_to(array, shape), dtype)
+        except ValueError:
+            raise ValueError(f"an array of shape {array.shape} was given where {shape} was expected.") from None
+
+    return PortHamiltonianFlow(
+        coefficients=filled(coefficients, (modes, len(library))),
+        interconnection=filled(interconnection, (modes, latent, latent)),
+        dissipation=filled(dissipation, (modes, latent, latent)),
+        port=filled(port, (modes, latent, inputs)),
+        smooth=smooth,
+        library=tuple(library),
+        integrator=integrator,
+        substeps=substeps,
+    )
+
+
+def linear_flow(matrix, offset=None, port=None, *, inputs: int = 0, dtype=jnp.float32) -> LinearFlow:
+    """A discrete linear flow per mode from its matrices (modes, latent, latent)."""
+    matrix = jnp.asarray(matrix, dtype)
+    modes, latent, _ = matrix.shape
+    offset = jnp.zeros((modes, latent), dtype) if offset is None else jnp.asarray(offset, dtype)
+    port = jnp.zeros((modes, latent, inputs), dtype) if port is None else jnp.asarray(port, dtype)
+    return LinearFlow(matrix, offset, port)
+
+
+def linear_emission(
+    matrix, *, noise, offset=None, noise_floor: float = 1e-4, axes: Sequence[int] | None = None, dtype=jnp.float32
+) -> LinearEmission:
+    """A linear emission; `noise` is a standard deviation per channel, in standardised units."""
+    matrix = np.asarray(matrix, np.float64)
+    noise = np.broadcast_to(np.asarray(noise, np.float64), matrix.shape[:1])
+    if (noise <= noise_floor).any():
+        raise ValueError(f"noise is {noise.min()}; expected more than the floor {noise_floor}.")
+    if axes is not None and (len(axes) != matrix.shape[0] or len(set(axes)) != len(axes)):
+        raise ValueError(f"axes are {tuple(axes)}; expected one coordinate for each of {matrix.shape[0]} channels, once.")
+    offset = np.zeros(matrix.shape[0]) if offset is None else offset
+    return LinearEmission(
+        jnp.asarray(matrix, dtype),
+        jnp.asarray(offset, dtype),
+        jnp.asarray(np.log(noise - noise_floor), dtype),
+        noise_floor,
+        None if axes is None else tuple(int(a) for a in axes),
+    )
+
+
+def axis_emission(latent: int, axes: Sequence[int], *, noise, noise_floor: float = 1e-4, dtype=jnp.float32):
+    """A linear emission whose channel c reads coordinate `axes[c]`: the usual case of a robot log."""
+    return linear_emission(np.eye(latent)[list(axes)], noise=noise, noise_floor=noise_floor, axes=axes, dtype=dtype)
+
+
+def network_emission(
+    latent: int, channels: int, *, noise, hidden=(32,), noise_floor: float = 1e-4, key: PRNGKeyArray, dtype=jnp.float32
+) -> NetworkEmission:
+    """A network emission, for encoders and images."""
+    noise = np.broadcast_to(np.asarray(noise, np.float64), (channels,))
+    return NetworkEmission(
+        network(latent, tuple(hidden), channels, key=key, dtype=dtype),
+        jnp.asarray(np.log(noise - noise_floor), dtype),
+        noise_floor,
+    )
+
+
+def hybrid_model(
+    kernel: ModeKernel,
+    flow: Flow,
+    emission: Emission,
+    *,
+    noise,
+    reset: Reset | None = None,
+    start_mode=None,
+    start_mean=None,
+    start_scale=1.0,
+    shift=None,
+    scale=None,
+    action_scale=None,
+    noise_floor: float = 1e-4,
+    channels: Sequence[str] | None = None,
+) -> HybridModel:
+    """A validated `HybridModel` from its parts; standard deviations are given as such, not as logs."""
+    modes, latent, inputs = flow.port.shape
+    width = emission.log_noise.shape[0]
+    dtype = emission.log_noise.dtype
+
+    def filled(value, shape):
+        return np.broadcast_to(np.asarray(value, np.float64), shape)
+
+    if (filled(noise, (modes, latent)) <= noise_floor).any():
+        raise ValueError(f"noise is {np.min(noise)}; expected more than the floor {noise_floor}.")
+    if kernel.logits.shape[0] != modes:
+        raise ValueError(f"the kernel has {kernel.logits.shape[0]} modes and the flow has {modes}; give both the same.")
+    names = tuple(channels) if channels is not None else tuple(f"y{i}" for i in range(width))
+    if len(names) != width:
+        raise ValueError(f"{len(names)} channel names for {width} emission channels; name every channel.")
+    start_mode = np.zeros(modes) if start_mode is None else np.log(np.asarray(start_mode) + 1e-30)
+    return HybridModel(
+        kernel=kernel,
+        flow=flow,
+        reset=reset,
+        log_noise=jnp.asarray(np.log(filled(noise, (modes, latent)) - noise_floor), dtype),
+        emission=emission,
+        start_log_mode=jnp.asarray(start_mode, dtype),
+        start_mean=jnp.asarray(filled(0.0 if start_mean is None else start_mean, (modes, latent)), dtype),
+        start_log_scale=jnp.asarray(np.log(filled(start_scale, (modes, latent))), dtype),
+        shift=jnp.asarray(filled(0.0 if shift is None else shift, (width,)), dtype),
+        scale=jnp.asarray(filled(1.0 if scale is None else scale, (width,)), dtype),
+        action_scale=jnp.asarray(filled(1.0 if action_scale is None else action_scale, (inputs,)), dtype),
+        noise_floor=noise_floor,
+        channels=names,
+    ).validate()

@@ -1,0 +1,118 @@
+"""Guides: where an observation says the particles should go. Never trusted alone; see `certificate`."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vhydro.emission import LinearEmission, Observation
+from vhydro.gaussian import Conditioned
+from vhydro.model import Branches, HybridModel
+from vhydro.network import Network, network
+
+MAX_LOG_SCALE = 3.0  # a guide may be at most e³ ≈ 20 times wider or narrower than what it starts from
+
+
+def _features(model: HybridModel, mode, z, action, seen: Observation) -> Float[Array, "features"]:
+    one_hot = jax.nn.one_hot(mode, model.modes, dtype=z.dtype)
+    return jnp.concatenate([z, one_hot, action, seen.value, seen.observed.astype(z.dtype)])
+
+
+def _split(model: HybridModel, out: Float[Array, "outputs"]):
+    m, d = model.modes, model.latent
+    return out[:m], out[m : m + m * d].reshape(m, d), out[m + m * d :].reshape(m, d)
+
+
+class ConditionedProposal(eqx.Module):
+    """The exact conditional of the model given the observation (linearised if the emission is not linear).
+
+    The optional residual shifts its modes, means and scales by a learned amount.
+    """
+
+    residual: Network | None = None
+
+    def guide(
+        self,
+        model: HybridModel,
+        carrier: Branches,
+        after: Conditioned,
+        mode: Int[Array, ""],
+        z: Float[Array, "latent"],
+        action: Float[Array, "inputs"],
+        seen: Observation,
+    ) -> Branches:
+        """The guide of one particle; `after` holds every mode's update by `seen`."""
+        log_mode = jax.nn.log_softmax(carrier.log_mode + after.log_evidence)
+        if self.residual is None:
+            return Branches(log_mode, after.mean, after.scale)
+        tilt, shift, stretch = _split(model, self.residual(_features(model, mode, z, action, seen)))
+        stretch = jnp.exp(MAX_LOG_SCALE * jnp.tanh(stretch / MAX_LOG_SCALE))
+        scale = after.scale * (stretch if after.scale.ndim == 2 else stretch[..., None])
+        return Branches(jax.nn.log_softmax(log_mode + tilt), after.mean + carrier.scale * shift, scale)
+
+    def shares_scale(self, model: HybridModel) -> bool:
+        """Whether all particles have one scale per mode, so that it is computed once per step."""
+        return self.residual is None and isinstance(model.emission, LinearEmission)
+
+
+class AmortizedProposal(eqx.Module):
+    """The paper's learned guide: a network from (particle, action, observation) to a sharp law over (mode, z).
+
+    Paper: Sec. 2, "Model and training". Means are relative to the carrier's, scales to the carrier's.
+    """
+
+    network: Network
+
+    def guide(
+        self,
+        model: HybridModel,
+        carrier: Branches,
+        after: Conditioned | None,  # noqa: ARG002 — one contract for every proposal
+        mode: Int[Array, ""],
+        z: Float[Array, "latent"],
+        action: Float[Array, "inputs"],
+        seen: Observation,
+    ) -> Branches:
+        """The guide of one particle."""
+        error = jnp.where(seen.observed, seen.value - jax.vmap(model.emission.mean)(carrier.mean), 0.0)
+        features = jnp.concatenate([_features(model, mode, z, action, seen), error.ravel()])
+        logits, shift, stretch = _split(model, self.network(features))
+        feasible = model.kernel.feasible.any(0)
+        return Branches(
+            jax.nn.log_softmax(jnp.where(feasible, logits, -jnp.inf)),
+            carrier.mean + carrier.scale * shift,
+            carrier.scale * jnp.exp(MAX_LOG_SCALE * jnp.tanh(stretch / MAX_LOG_SCALE)),
+        )
+
+    def shares_scale(self, model: HybridModel) -> bool:  # noqa: ARG002
+        return False
+
+
+Proposal = ConditionedProposal | AmortizedProposal
+
+
+def _outputs(model: HybridModel) -> int:
+    return model.modes * (1 + 2 * model.latent)
+
+
+def _inputs(model: HybridModel) -> int:
+    return model.latent + model.modes + model.inputs + 2 * len(model.channels)
+
+
+def amortized_proposal(model: HybridModel, *, hidden=(48, 48), key: PRNGKeyArray) -> AmortizedProposal:
+    """An untrained amortised guide for this model; it starts near the carrier."""
+    inputs = _inputs(model) + model.modes * len(model.channels)
+    return AmortizedProposal(network(inputs, tuple(hidden), _outputs(model), key=key, dtype=model.dtype, last=0.01))
+
+
+def conditioned_proposal(
+    model: HybridModel, *, residual: tuple[int, ...] | None = None, key: PRNGKeyArray | None = None
+) -> ConditionedProposal:
+    """The conditioned guide; `residual` gives the hidden sizes of a learned correction and then needs a key."""
+    if residual is None:
+        return ConditionedProposal(None)
+    if key is None:
+        raise ValueError("a learned residual needs a random key; pass key=jax.random.key(…).")
+    return ConditionedProposal(
+        network(_inputs(model), tuple(residual), _outputs(model), key=key, dtype=model.dtype, last=0.0)
+    )

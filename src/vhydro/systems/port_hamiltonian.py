@@ -1,0 +1,104 @@
+"""The exact law of a known-equation system: `ż = (J_s − R_s) ∇H_s(z) + G_s a` in every mode s."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
+
+State = tuple  # one scalar per coordinate: columns, not rows, are what a batched step is fast on
+
+
+@dataclass(frozen=True)
+class Law:
+    """What is true of a system, mode by mode; a term left out of `energies[s]` has coefficient 0 there."""
+
+    modes: tuple[str, ...]
+    coordinates: tuple[str, ...]  # positions first, then their momenta
+    units: tuple[str, ...]  # of the coordinates
+    inputs: tuple[str, ...]
+    energies: tuple[Mapping[Term, float], ...]  # the Hamiltonian of every mode
+    interconnection: np.ndarray  # J: (modes, coordinates, coordinates), skew
+    dissipation: np.ndarray  # R: (modes, coordinates, coordinates), positive semidefinite
+    port: np.ndarray  # G: (modes, coordinates, inputs)
+    noise: np.ndarray  # (modes, coordinates): standard deviation gathered in one second
+
+    @property
+    def positions(self) -> int:
+        """How many coordinates are positions: the ones a sensor sees."""
+        return len(self.coordinates) // 2
+
+    @property
+    def library(self) -> tuple[Term, ...]:
+        """Every term that is active in some mode."""
+        return tuple(dict.fromkeys(term for energy in self.energies for term in energy))
+
+    def energy(self, mode: int, z) -> float:
+        """The Hamiltonian of one mode at z."""
+        return sum((c * term.value(z) for term, c in self.energies[mode].items()), start=0.0 * z[0])
+
+    def velocity(self, mode: int, z: State, action: State) -> State:
+        """ż in one mode, continued smoothly past the mode's edge so that no step feels the kink there."""
+        size = range(len(self.coordinates))
+        gradient = [
+            sum((c * slope(t, j, z) for t, c in self.energies[mode].items()), start=0.0 * z[j]) for j in size
+        ]
+        structure, port = self.interconnection[mode] - self.dissipation[mode], self.port[mode]
+        return tuple(
+            sum((float(w) * g for w, g in zip(structure[i], gradient, strict=True) if w), start=0.0 * z[i])
+            + sum(float(w) * a for w, a in zip(port[i], action, strict=True) if w)
+            for i in size
+        )
+
+
+class System(Protocol):
+    """What the simulator asks of a system. `guard` is positive inside a mode and 0 where the mode ends."""
+
+    def law(self) -> Law: ...
+    def settle(self, z: State, action: State): ...  # the mode at z, when a sample begins
+    def guard(self, z: State, action: State, mode): ...
+    def switch(self, z: State, action: State, mode): ...  # (z, mode) just after the guard reached 0
+    def starts(self, *, key) -> State: ...  # one random initial state
+    def excitation(self, steps: int, dt: float, *, key): ...  # (steps, inputs), held between samples
+
+
+def law(system: System) -> Law:
+    """The exact law of a system."""
+    return system.law()
+
+
+def canonical(modes: int, positions: int) -> np.ndarray:
+    """The canonical J of (positions, momenta), the same in every mode."""
+    eye, zero = np.eye(positions), np.zeros((positions, positions))
+    return np.tile(np.block([[zero, eye], [-eye, zero]]), (modes, 1, 1))
+
+
+def slope(term: Term, axis: int, z: State):
+    """∂term/∂z_axis, where a `Penetration` counts as touching: its mode is the one in contact."""
+    match term:
+        case Monomial(powers):
+            lowered = [n - (i == axis) for i, n in enumerate(powers)]
+            return powers[axis] * prod(z[i] ** n for i, n in enumerate(lowered) if n) if powers[axis] else 0.0
+        case Sine(at_axis):
+            return jnp.cos(z[axis]) if at_axis == axis else 0.0
+        case Cosine(at_axis):
+            return -jnp.sin(z[axis]) if at_axis == axis else 0.0
+        case Penetration(at_axis, at):
+            return z[axis] - at if at_axis == axis else 0.0
+
+
+def refuse_constants(system: object, positive: Sequence[str], not_negative: Sequence[str]) -> None:
+    """Raises if a constant of the system is not finite, or not of the sign physics gives it."""
+    for name in (*positive, *not_negative):
+        value = getattr(system, name)
+        fits = np.isfinite(value) and (value > 0 if name in positive else value >= 0)
+        if not fits:
+            kind = "positive" if name in positive else "positive or zero"
+            raise ValueError(
+                f"{name} of {type(system).__name__} is {value}; expected a finite number that is {kind}. "
+                f"Pass another `{name}`."
+            )
