@@ -115,21 +115,27 @@ class Mixing(NamedTuple):
     certified: Bool[Array, ""]
 
 
-def branch_terms(after: Conditioned, guide: Branches) -> Terms:
-    """The terms of every mode on its own, for filters that sum over modes."""
+def branch_terms(after: Conditioned, guide: Branches | None, *, exact: bool = False) -> Terms:
+    """The terms of every mode on its own, for filters that sum over modes; arguments as in `particle_terms`."""
+    log_rho = jnp.maximum(after.log_square - 2 * after.log_evidence, 0.0)
+    if exact or guide is None:
+        return Terms(after.log_evidence, log_rho, jnp.full_like(log_rho, 0.0 if exact else jnp.inf))
     ratio = jax.vmap(log_second_moment_ratio)(after.mean, after.scale, guide.mean, guide.scale)
-    return Terms(
-        after.log_evidence, jnp.maximum(after.log_square - 2 * after.log_evidence, 0.0), jnp.maximum(ratio, 0.0)
-    )
+    return Terms(after.log_evidence, log_rho, jnp.maximum(ratio, 0.0))
 
 
-def particle_terms(carrier: Branches, after: Conditioned, guide: Branches | None) -> Terms:
-    """The terms of one particle, over all its modes jointly; without a guide only the carrier counts."""
+def particle_terms(
+    carrier: Branches, after: Conditioned, guide: Branches | None, *, exact: bool = False
+) -> Terms:
+    """The terms of one particle, over all its modes jointly; without a guide only the carrier counts.
+
+    `exact` says that the guide is the conditional itself, for which A = 1.
+    """
     joint = carrier.log_mode + after.log_evidence
     log_z = log_sum(joint)
     log_rho = jnp.maximum(log_sum(carrier.log_mode + after.log_square) - 2 * log_z, 0.0)
-    if guide is None:
-        return Terms(log_z, log_rho, jnp.full_like(log_z, jnp.inf))
+    if exact or guide is None:
+        return Terms(log_z, log_rho, jnp.full_like(log_z, 0.0 if exact else jnp.inf))
     ratio = jax.vmap(log_second_moment_ratio)(after.mean, after.scale, guide.mean, guide.scale)
     target = jnp.where(jnp.isfinite(joint), joint - log_z, -jnp.inf)
     return Terms(log_z, log_rho, mode_moment(target, guide.log_mode, ratio))

@@ -102,7 +102,8 @@ class Reset(eqx.Module):
         modes = self.raw.shape[0]
         changed = jnp.arange(modes) != mode
         factor = jnp.where(changed[:, None], jnp.tanh(self.raw[mode]), 1.0)
-        return jnp.broadcast_to(z, (modes, z.shape[0])).at[:, jnp.asarray(self.momenta)].multiply(factor)
+        everywhere = jnp.broadcast_to(z, (modes, z.shape[0]))
+        return everywhere.at[:, jnp.asarray(self.momenta)].multiply(factor, unique_indices=True)
 
 
 Flow = PortHamiltonianFlow | LinearFlow

@@ -9,7 +9,6 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vhydro.gaussian import log_sum
 
 
 class Draw(NamedTuple):
@@ -51,8 +50,10 @@ def _from_words(words, kind: str, dtype) -> Float[Array, "..."]:
 
 def effective_share(log_weight: Float[Array, "particles"]) -> Float[Array, ""]:
     """ESS/N: `(Σw)² / (N Σw²)`."""
-    share = jnp.exp(2 * log_sum(log_weight) - log_sum(2 * log_weight)) / log_weight.shape[0]
-    return jnp.where(jnp.isfinite(share), share, 0.0)
+    top = jnp.max(log_weight)
+    weight = jnp.exp(log_weight - jnp.where(jnp.isfinite(top), top, 0.0))
+    square = jnp.sum(weight**2)
+    return jnp.where(square > 0, jnp.sum(weight) ** 2 / (jnp.where(square > 0, square, 1.0) * weight.size), 0.0)
 
 
 # --- resampling -------------------------------------------------------------------------------------------------------
@@ -146,8 +147,12 @@ def stratified_choice(share: Float[Array, "*shape"], uniform: Float[Array, ""]) 
 
 def categorical(log_probability: Float[Array, "modes"], uniform: Float[Array, ""]) -> Int[Array, ""]:
     """The mode at this quantile; a mode of probability 0 is never returned."""
-    cumulative = jnp.cumsum(jnp.exp(log_probability))
-    return jnp.sum(uniform * cumulative[-1] > cumulative[:-1]).astype(jnp.int32)
+    probability = jnp.exp(log_probability)
+    point, below, mode = uniform * probability.sum(), jnp.zeros_like(uniform), jnp.zeros((), jnp.int32)
+    for p in probability[:-1]:  # a handful of modes: unrolled, this is one fused loop over particles
+        below = below + p
+        mode = mode + (point > below)
+    return mode
 
 
 # --- Pareto k̂ ---------------------------------------------------------------------------------------------------------

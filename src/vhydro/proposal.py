@@ -50,8 +50,8 @@ class ConditionedProposal(eqx.Module):
         scale = after.scale * (stretch if after.scale.ndim == 2 else stretch[..., None])
         return Branches(jax.nn.log_softmax(log_mode + tilt), after.mean + carrier.scale * shift, scale)
 
-    def shares_scale(self, model: HybridModel) -> bool:
-        """Whether all particles have one scale per mode, so that it is computed once per step."""
+    def exact(self, model: HybridModel) -> bool:
+        """Whether the guide is the conditional itself: A = 1, one scale per mode for all particles."""
         return self.residual is None and isinstance(model.emission, LinearEmission)
 
 
@@ -84,7 +84,7 @@ class AmortizedProposal(eqx.Module):
             carrier.scale * jnp.exp(MAX_LOG_SCALE * jnp.tanh(stretch / MAX_LOG_SCALE)),
         )
 
-    def shares_scale(self, model: HybridModel) -> bool:  # noqa: ARG002
+    def exact(self, model: HybridModel) -> bool:  # noqa: ARG002
         return False
 
 

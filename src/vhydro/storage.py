@@ -1,20 +1,18 @@
 """Models and training checkpoints, each in one safetensors file.
 
-The tensors are plain safetensors; the metadata holds one JSON document under `vhydro`: the format version, what the
-file is made of, and a SHA-256 of all of it. Loading builds only the classes listed here and runs nothing.
+The tensors are plain safetensors; the metadata holds one JSON document under `vhydro`: the format version,
+what is in the file, and a SHA-256 of all of it. Loading builds only the classes listed here and runs nothing.
 """
 
 import hashlib
 import json
-import math
 import os
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import equinox as eqx
 import jax
@@ -23,39 +21,18 @@ import numpy as np
 import safetensors.numpy
 from jaxtyping import AbstractArray
 
-from vhydro.emission import LinearEmission, NetworkEmission
-from vhydro.flow import LinearFlow, PortHamiltonianFlow, Reset
-from vhydro.library import Cosine, Monomial, Penetration, Sine
-from vhydro.model import HybridModel, ModeKernel
-from vhydro.network import Network
-from vhydro.proposal import AmortizedProposal, ConditionedProposal
+from vhydro import emission, flow, library, model, network, proposal
 
 VERSION = 1  # of the format; raise it when a known class, its fields or the layout change
-MODULES = (
-    HybridModel,
-    ModeKernel,
-    PortHamiltonianFlow,
-    LinearFlow,
-    Reset,
-    LinearEmission,
-    NetworkEmission,
-    Network,
-)
-PROPOSALS = (ConditionedProposal, AmortizedProposal)
-TERMS = (Monomial, Sine, Cosine, Penetration)
-KNOWN: dict[str, Any] = {c.__name__: c for c in (*MODULES, *PROPOSALS, *TERMS)}
-DTYPES = (
-    "bool",
-    "float16",
-    "float32",
-    "float64",
-    *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)),
-)
+MODEL = model.HybridModel | model.ModeKernel | network.Network | flow.Flow | flow.Reset | emission.Emission
+KNOWN: dict[str, Any] = {c.__name__: c for c in get_args(MODEL | proposal.Proposal | library.Term)}
+PLAIN = (str, int, float, bool, NoneType)
+ENTRIES = {"version": int, "kind": str, "nodes": dict, "tensors": dict, "notes": dict, "sha256": str}
+DTYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 DAMAGED = "The file is damaged, edited or from another program: copy it again or use another."
 UNWRITTEN = "Nothing was written."
-
 FilePath = str | os.PathLike[str]
-Kind = Literal["model", "tree"]
+Named = dict[str, Any]
 
 
 class ModelFileError(ValueError):
@@ -67,63 +44,45 @@ class Saved:
     """What a model file holds."""
 
     parts: dict[str, eqx.Module]
-    notes: dict[str, Any]
+    notes: Named
     version: int
 
 
-class _Contents(NamedTuple):
-    """A file in memory: `nodes` is JSON that says what to make of the `arrays`."""
-
-    nodes: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-    notes: dict[str, Any]
-    version: int
-
-
-def save(path: FilePath, /, *, notes: dict[str, Any] | None = None, **parts: eqx.Module) -> None:
-    """Nothing; the parts and notes (JSON values; tuples come back as lists) are in the file, or it is untouched."""
+def save(path: FilePath, /, *, notes: Named | None = None, **parts: eqx.Module) -> None:
+    """Nothing; the file then holds the parts and the notes (JSON values), or on error what it held before."""
     with _naming(path, ValueError, UNWRITTEN):
-        arrays: dict[str, Any] = {}
+        arrays: Named = {}
         nodes = {name: _node(part, name, arrays) for name, part in parts.items()}
         _parts(nodes, arrays)  # refuses here what loading would refuse
-        data = _packed("model", nodes, arrays, notes)
-    _write(Path(path), data)
+        _write(Path(path), "model", nodes, arrays, notes)
 
 
 def load(path: FilePath) -> Saved:
-    """The validated parts of a file written by `save`, and its notes."""
-    data = _bytes(Path(path))
+    """The validated parts of a file written by `save`, and its notes as JSON gives them back."""
     with _naming(path, ModelFileError, DAMAGED):
-        contents = _unpacked("model", data)
-        arrays = {name: _on_device(name, array) for name, array in contents.arrays.items()}
-        return Saved(_parts(contents.nodes, arrays), contents.notes, contents.version)
+        document, held = _read(Path(path), "model")
+        arrays = {name: _on_device(name, array) for name, array in held.items()}
+        return Saved(_parts(document["nodes"], arrays), document["notes"], document["version"])
 
 
-def save_tree(path: FilePath, tree: Any, notes: dict[str, Any] | None = None) -> None:
-    """Nothing; the arrays, random keys, numbers and strings of any pytree are in the file, or it is untouched."""
+def save_tree(path: FilePath, tree: Any, notes: Named | None = None) -> None:
+    """Nothing; the same for the arrays, random keys, numbers and strings among the leaves of any pytree."""
     with _naming(path, ValueError, UNWRITTEN):
-        data = _packed("tree", *_leaves(tree), notes)
-    _write(Path(path), data)
+        _write(Path(path), "tree", *_leaves(tree), notes)
 
 
-def load_tree(path: FilePath, like: Any) -> tuple[Any, dict[str, Any]]:
-    """`like` with the leaves that `save_tree` stored, and the notes; other leaves, such as functions, are `like`'s."""
-    data = _bytes(Path(path))
+def load_tree(path: FilePath, like: Any) -> tuple[Any, Named]:
+    """`like` with the leaves that `save_tree` stored (others, such as functions, stay), and the notes."""
     with _naming(path, ModelFileError, DAMAGED):
-        contents = _unpacked("tree", data)
-        found, expected = _outlines(contents.nodes, contents.arrays), _outlines(*_leaves(like))
+        document, arrays = _read(Path(path), "tree")
+        found, expected = _outlines(nodes := document["nodes"], arrays), _outlines(*_leaves(like))
         if difference := _difference(found, expected):
             raise ModelFileError(f"{difference} as in `like`. Build `like` the way the saved tree was built.")
         leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-        return structure.unflatten(
-            [_restored(_place(p), leaf, contents) for p, leaf in leaves]
-        ), contents.notes
+        return structure.unflatten(_restored(p, leaf, nodes, arrays) for p, leaf in leaves), document["notes"]
 
 
-# Modules to JSON and back.
-
-
-def _node(value: Any, name: str, arrays: dict[str, Any]) -> Any:
+def _node(value: Any, name: str, arrays: Named) -> Any:
     """The JSON of a part; its arrays are put into `arrays` under their dotted names."""
     if KNOWN.get(type(value).__name__) is type(value):
         inner = {f.name: _node(getattr(value, f.name), f"{name}.{f.name}", arrays) for f in fields(value)}
@@ -133,29 +92,23 @@ def _node(value: Any, name: str, arrays: dict[str, Any]) -> Any:
     if isinstance(value, jax.Array):
         arrays[name] = value
         return {"tensor": name}
-    if _is_plain(value):
+    if type(value) in PLAIN:
         return value
-    kinds = "a jax array, a tuple, a finite Python number, a string, None or one of"
-    raise ValueError(f"{name} is {_brief(value)}; expected {kinds} {', '.join(KNOWN)}.")
+    raise ValueError(f"{name} is a {type(value).__name__}; expected a jax array, plain value or {[*KNOWN]}.")
 
 
-def _parts(nodes: dict[str, Any], arrays: dict[str, Any]) -> dict[str, eqx.Module]:
+def _parts(nodes: Named, arrays: Named) -> dict[str, eqx.Module]:
     """The modules that `nodes` describe; every array is used, once."""
     left = dict(arrays)
     parts = {name: _built(node, name, left, {}) for name, node in nodes.items()}
     if left:
-        raise ValueError(f"tensor {min(left)} belongs to no part; expected every tensor to be used once.")
-    if not parts:
-        raise ValueError("there are no parts; expected at least one, such as model=….")
-    for name, part in parts.items():
-        if not (name.isidentifier() and isinstance(part, eqx.Module)):
-            raise ValueError(
-                f"part {name!r} is {_brief(part)}; expected a plain name and a module, such as model=…."
-            )
+        raise ValueError(f"tensors {_brief([*left])} are in no part; expected each in one.")
+    if not parts or not all(n.isidentifier() and isinstance(p, eqx.Module) for n, p in parts.items()):
+        raise ValueError(f"the parts are {_brief(parts)}; expected modules by name, such as model=….")
     return parts
 
 
-def _built(node: Any, name: str, left: dict[str, Any], axes: dict[str, int]) -> Any:
+def _built(node: Any, name: str, left: Named, axes: dict[str, int]) -> Any:
     """What `_node` described; `axes` are the sizes of the part's named axes seen so far."""
     match node:
         case {"class": str(kind), "fields": dict(inner), **more} if kind in KNOWN and not more:
@@ -164,34 +117,25 @@ def _built(node: Any, name: str, left: dict[str, Any], axes: dict[str, int]) -> 
             return tuple(_built(item, f"{name}.{i}", left, axes) for i, item in enumerate(items))
         case {"tensor": str(tensor), **more} if tensor == name and tensor in left and not more:
             return left.pop(tensor)
-    if _is_plain(node):
+    if type(node) in PLAIN:
         return node
-    raise ValueError(
-        f"{name} is described as {_brief(node)}; expected its tensor or one of {', '.join(KNOWN)}."
-    )
+    raise ValueError(f"{name} is described as {_brief(node)}; expected its tensor or {', '.join(KNOWN)}.")
 
 
-def _instance(cls: Any, inner: dict[str, Any], name: str, left: dict[str, Any], axes: dict[str, int]) -> Any:
-    hints = _hints(cls)
+def _instance(cls: Any, inner: Named, name: str, left: Named, axes: dict[str, int]) -> Any:
+    hints = get_type_hints(cls)
     if inner.keys() != hints.keys():
-        raise ValueError(
-            f"{name} has fields {_brief([*inner])}; expected those of {cls.__name__}: {[*hints]}."
-        )
+        raise ValueError(f"{name} differs in {sorted(inner.keys() ^ hints)}; expected {cls.__name__} fields.")
     values = {field: _built(node, f"{name}.{field}", left, axes) for field, node in inner.items()}
     for field, value in values.items():
         if not _fits(value, hints[field], axes):
             raise ValueError(f"{name}.{field} is {_brief(value)}; expected {hints[field]} with {axes}.")
-    built = cls(**values)
-    return built.validate() if isinstance(built, HybridModel) else built
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+    built = cls(**{field: float(v) if hints[field] is float else v for field, v in values.items()})
+    return built.validate() if isinstance(built, model.HybridModel) else built
 
 
 def _fits(value: Any, hint: Any, axes: dict[str, int]) -> bool:
-    """Whether a value has a field's annotated type; named axes must have one size throughout a part."""
+    """Whether a value has a field's annotated type; a named axis must have one size throughout a part."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, arg, axes) for arg in args)
@@ -201,235 +145,146 @@ def _fits(value: Any, hint: Any, axes: dict[str, int]) -> bool:
         return isinstance(value, tuple) and all(_fits(v, args[0], {}) for v in value)
     if isinstance(hint, type) and issubclass(hint, AbstractArray):
         sizes = zip(hint.dim_str.split(), getattr(value, "shape", ()), strict=False)
-        return isinstance(value, hint) and all(axes.setdefault(axis, size) == size for axis, size in sizes)
-    return type(value) in ((int, float) if hint is float else (hint,))
+        return isinstance(value, hint) and all(a[0] == "_" or axes.setdefault(a, n) == n for a, n in sizes)
+    return type(value) is hint or (hint is float and type(value) is int and abs(value) < 2**53)
 
 
-# Leaves of a pytree to JSON and back.
-
-
-def _place(path: Any) -> str:
-    return "tree" + jax.tree_util.keystr(path)
-
-
-def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _leaves(tree: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The numbers (and for random keys their kind), and the arrays of a pytree by their places."""
+def _leaves(tree: Any) -> tuple[Named, Named]:
+    """The numbers (for random keys their algorithm), and the arrays of a pytree by their places."""
     nodes, arrays = {}, {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        place = _place(path)
+        place = "tree" + jax.tree_util.keystr(path)
         if place in nodes or place in arrays:
             raise ValueError(f"two leaves are both at {place}; expected one leaf in each place.")
-        if _is_key(leaf):
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             nodes[place], arrays[place] = str(jax.random.key_impl(leaf)), jax.random.key_data(leaf)
         elif isinstance(leaf, jax.Array | np.ndarray | np.generic):
             arrays[place] = leaf
-        elif isinstance(leaf, int | float | str):
+        elif type(leaf) in (bool, int, float, str):
             nodes[place] = leaf
     return nodes, arrays
 
 
-def _outlines(nodes: dict[str, Any], arrays: dict[str, Any]) -> dict[str, str]:
+def _outlines(nodes: Named, arrays: Named) -> dict[str, str]:
     """What is in each place, in words that agree where one can be restored into the other."""
-    kinds = {place: f" ({nodes[place]} key)" if place in nodes else "" for place in arrays}
     numbers = {place: type(node).__name__ for place, node in nodes.items()}
-    return numbers | {place: _outline(array) + kinds[place] for place, array in arrays.items()}
+    return numbers | {p: _brief(a) + (f" {nodes[p]} key" if p in nodes else "") for p, a in arrays.items()}
 
 
-def _restored(place: str, leaf: Any, contents: _Contents) -> Any:
-    if place not in contents.arrays:
-        return contents.nodes.get(place, leaf)
-    array = contents.arrays[place]
-    if _is_key(leaf):
-        return jax.random.wrap_key_data(jnp.array(array), impl=str(jax.random.key_impl(leaf)))
+def _restored(path: Any, leaf: Any, nodes: Named, arrays: dict[str, np.ndarray]) -> Any:
+    place = "tree" + jax.tree_util.keystr(path)
+    if place not in arrays:
+        return nodes.get(place, leaf)
+    if place in nodes:
+        return jax.random.wrap_key_data(jnp.array(arrays[place]), impl=nodes[place])
     if isinstance(leaf, jax.Array):
-        return _on_device(place, array)
-    return array.copy() if isinstance(leaf, np.ndarray) else array[()]
-
-
-# Values, and words for them.
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in (str, int, bool, NoneType) or (type(value) is float and math.isfinite(value))
-
-
-def _json_value(value: Any, name: str) -> Any:
-    """The value as JSON gives it back, or an error that names what JSON would change or lose."""
-    if isinstance(value, dict) and all(type(k) is str for k in value):
-        return {k: _json_value(v, f"{name}.{k}") for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(v, f"{name}.{i}") for i, v in enumerate(value)]
-    if _is_plain(value):
-        return value
-    kinds = "finite Python numbers, strings, None, lists and dicts with string keys"
-    raise ValueError(f"{name} is {_brief(value)}; expected only {kinds}.")
-
-
-def _outline(array: Any) -> str:
-    return f"{array.dtype}{[*array.shape]}"
+        return _on_device(place, arrays[place])
+    return arrays[place] if isinstance(leaf, np.ndarray) else arrays[place][()]
 
 
 def _brief(value: Any) -> str:
-    text = _outline(value) if isinstance(value, jax.Array | np.ndarray | np.generic) else f"{value!r:.80}"
-    return f"{type(value).__name__} {text}"
+    """A few words for an error: an array's type and shape, the beginning of anything else."""
+    return f"{value.dtype}{[*value.shape]}" if hasattr(value, "shape") else f"{value!r:.80}"
 
 
-def _difference(found: dict[str, Any], expected: dict[str, Any]) -> str:
+def _difference(found: Named, expected: Named) -> str:
     """The first name under which two outlines disagree, in words; empty if they agree."""
     for name in sorted(found.keys() | expected.keys()):
-        here, there = found.get(name, "missing"), expected.get(name, "nothing")
-        if here != there:
-            return f"{name} is {here!s:.80}; expected {there!s:.80}"
+        if name not in found or found[name] != expected.get(name):
+            here, there = found.get(name, "missing"), expected.get(name, "nothing")
+            return f"{name} is {here}; expected {there!s:.80}"
     return ""
 
 
 def _on_host(name: str, array: Any) -> np.ndarray:
-    """The array in plain memory, if it is of a type that can be stored and finite."""
-    if str(array.dtype) not in DTYPES:
-        raise ValueError(f"{name} is {_outline(array)}; expected one of {', '.join(DTYPES)}.")
+    """The array in plain memory of its own, if it is finite and of a type that can be stored."""
+    if str(array.dtype) not in DTYPES.split():
+        raise ValueError(f"{name} is {_brief(array)}; expected one of {DTYPES}.")
     array = np.array(array, order="C")
     if not np.isfinite(array).all():
-        raise ValueError(
-            f"{name} holds a non-finite value; expected finite numbers. Use the last good parameters."
-        )
+        raise ValueError(f"{name} holds a non-finite value; expected finite numbers only.")
     return array
 
 
 def _on_device(name: str, array: np.ndarray) -> jax.Array:
     moved = jnp.array(array)
     if moved.dtype != array.dtype:
-        raise ModelFileError(
-            f"{name} is {array.dtype}; expected at most 32 bits because jax_enable_x64 is off. "
-            'Turn it on first: jax.config.update("jax_enable_x64", True).'
-        )
+        raise ModelFileError(f"{name} is {array.dtype}; expected 32 bits. Enable jax_enable_x64 to read it.")
     return moved
 
 
-# One file.
-
-
-def _packed(kind: Kind, nodes: dict[str, Any], arrays: dict[str, Any], notes: dict[str, Any] | None) -> bytes:
-    """The bytes of a file, which have been read back once."""
-    held = {name: _on_host(name, array) for name, array in arrays.items()}
-    content = {
-        "kind": kind,
-        "nodes": _json_value(nodes, kind),
-        "tensors": {name: _outline(array) for name, array in held.items()},
-        "notes": _json_value(notes or {}, "notes"),
-    }
-    document = {"version": VERSION, "sha256": _digest(content, held), "content": content}
-    data = safetensors.numpy.save(held, {"vhydro": json.dumps(document)})
-    _unpacked(kind, data)
-    return data
-
-
-def _unpacked(kind: Kind, data: bytes) -> _Contents:
-    """What is in the bytes of a file, with everything checked that does not depend on what is wanted."""
-    document = _document(data)
-    version = document.get("version")
-    if type(version) is not int or version < 1:
-        raise ValueError(f"the format version is {_brief(version)}; expected 1 to {VERSION}.")
-    if version > VERSION:
-        raise ModelFileError(
-            f"written by a newer format {version}; this version reads up to {VERSION}; upgrade vhydro."
-        )
-    match document:
-        case {
-            "sha256": digest,
-            "content": {
-                "kind": "model" | "tree" as found,
-                "nodes": dict(nodes),
-                "tensors": dict(tensors),
-                **rest,
-            },
-        } if rest.keys() == {"notes"} and isinstance(rest["notes"], dict):
-            notes = rest["notes"]
-        case _:
-            raise ValueError(
-                f"the description is {_brief(document)}; expected kind, nodes, tensors and notes."
-            )
-    if found != kind:
-        reader = {"model": "load", "tree": "load_tree"}[found]
-        raise ModelFileError(f"the file holds a {found}; expected a {kind}. Read it with `{reader}`.")
-    arrays = _tensors(data, tensors)
-    if digest != (expected := _digest(document["content"], arrays)):
-        raise ValueError(f"the checksum is {_brief(digest)}; expected {expected}.")
-    return _Contents(nodes, {name: _on_host(name, array) for name, array in arrays.items()}, notes, version)
-
-
-def _tensors(data: bytes, outlines: dict[str, Any]) -> dict[str, np.ndarray]:
-    try:
-        arrays = safetensors.numpy.load(data)
-    except (safetensors.SafetensorError, KeyError) as error:
-        raise ValueError(f"the tensors cannot be read ({error}); expected a safetensors file.") from None
-    if difference := _difference({name: _outline(array) for name, array in arrays.items()}, outlines):
-        raise ValueError(f"tensor {difference}.")
-    return arrays
-
-
-def _digest(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """The SHA-256 of the content and then of all tensors in its order; it does not see JSON's white space."""
-    digest = hashlib.sha256(json.dumps(content, allow_nan=False).encode())
-    for name in content["tensors"]:
-        digest.update(arrays[name].tobytes())
-    return digest.hexdigest()
-
-
-def _document(data: bytes) -> dict[str, Any]:
-    """The JSON document in the metadata of a safetensors file."""
-    size = int.from_bytes(data[:8], "little")
-    if len(data) < 8 + size or not size:
-        raise ValueError(
-            f"the file has {len(data)} bytes; expected a safetensors header of {size} after the first 8."
-        )
-    match _json(data[8 : 8 + size]):
-        case {"__metadata__": {"vhydro": str(text)}} if isinstance(document := _json(text.encode()), dict):
-            return document
-    raise ValueError(
-        "the metadata has no description; expected one under 'vhydro', as vhydro.storage writes it."
-    )
-
-
-def _json(text: bytes) -> Any:
-    def unique(pairs):
-        if len(names := dict(pairs)) != len(pairs):
-            raise ValueError("a name occurs twice")
-        return names
-
-    try:
-        return json.loads(text.decode(), object_pairs_hook=unique)
-    except ValueError as error:
-        raise ValueError(f"the header is not JSON ({error}); expected a safetensors file.") from None
-
-
-def _bytes(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise ModelFileError(
-            f"{path}: this is a directory or a device; expected a model file. Give the file's path."
-        )
-    return path.read_bytes()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Nothing; the path holds either all of the data or what it held before."""
+def _write(path: Path, kind: str, nodes: Named, arrays: Named, notes: Named | None) -> None:
+    """Nothing; the new file has been read back before it takes the place of an old one."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no directory {path.parent}; create it first. {UNWRITTEN}")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: this is a directory; expected the path of a file. {UNWRITTEN}")
+    held = {name: _on_host(name, array) for name, array in arrays.items()}
+    document = {"version": VERSION, "kind": kind, "nodes": nodes, "notes": notes or {}}
+    document["tensors"] = _outlines({}, held)
+    document["sha256"] = _digest(document, held)
     temporary = path.parent / f".vhydro-{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
-            file.write(data)
+            file.write(safetensors.numpy.save(held, {"vhydro": json.dumps(document)}))
             file.flush()
             os.fsync(file.fileno())
+        _read(temporary, kind)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _read(path: Path, kind: str) -> tuple[Named, dict[str, np.ndarray]]:
+    """The document and the arrays of a file, after every check that does not need the classes."""
+    if path.exists() and not path.is_file():
+        raise ModelFileError("this is a directory or a device; expected a file. Give the path of a file.")
+    data = path.read_bytes()
+    try:
+        document, arrays = _document(data), safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, json.JSONDecodeError, UnicodeError, KeyError) as error:
+        raise ValueError(f"its {len(data)} bytes are no safetensors file ({error}); expected one.") from None
+    if (found := document["kind"]) != kind:
+        raise ModelFileError(f"holds a {found:.9}; expected a {kind}. Use load for models, else load_tree.")
+    if difference := _difference(_outlines({}, arrays), document["tensors"]):
+        raise ValueError(f"tensor {difference}.")
+    if document["sha256"] != (digest := _digest(document, arrays)):
+        raise ValueError(f"the checksum is {digest}; expected {document['sha256']:.80}.")
+    return document, {name: _on_host(name, array) for name, array in arrays.items()}
+
+
+def _document(data: bytes) -> Named:
+    """The JSON document in the metadata of a safetensors file, if its version can be read."""
+    document = None
+    match _json(data[8 : 8 + int.from_bytes(data[:8], "little")].decode()):
+        case {"__metadata__": {"vhydro": str(text)}}:
+            document = _json(text)
+    reads = f"this version reads up to {VERSION}; upgrade vhydro"
+    match document:
+        case {"version": int(newer)} if newer > VERSION:
+            raise ModelFileError(f"written by a newer format {newer}; {reads}.")
+        case {"version": 1} if {name: type(value) for name, value in document.items()} == ENTRIES:
+            return document
+    raise ValueError(f"the description in the metadata is {_brief(document)}; expected {[*ENTRIES]}.")
+
+
+def _json(text: str) -> Any:
+    def unique(pairs):
+        if len(names := dict(pairs)) < len(pairs):
+            raise ValueError("a name occurs twice in one JSON object; expected it once.")
+        return names
+
+    return json.loads(text, object_pairs_hook=unique)
+
+
+def _digest(document: Named, arrays: dict[str, np.ndarray]) -> str:
+    """The SHA-256 of all of the document but itself, then of the tensors in its order."""
+    try:
+        digest = hashlib.sha256(json.dumps({**document, "sha256": ""}, allow_nan=False).encode())
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error}; expected JSON values and finite numbers in notes and leaves.") from None
+    for name in document["tensors"]:
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -438,9 +293,7 @@ def _naming(path: FilePath, error_class: type[ValueError], remedy: str):
     try:
         yield
     except RecursionError:
-        raise error_class(
-            f"{path}: the description is nested too deeply; expected a few levels. {remedy}"
-        ) from None
+        raise error_class(f"{path}: is nested too deeply; expected a few levels. {remedy}") from None
     except ModelFileError as error:  # has its own remedy
         raise ModelFileError(f"{path}: {error}") from None
     except ValueError as error:

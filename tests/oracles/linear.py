@@ -3,9 +3,9 @@
     s_0 ~ start_prob,       z_0 | s_0 ~ N(start_mean[s_0], start_cov[s_0]),       y_t = C z_t + c + N(0, R),
     s_{t+1} ~ table[s_t],   z_{t+1} = F[s_{t+1}] z_t + f[s_{t+1}] + N(0, Q[s_{t+1}]).
 
-`Y` has shape (T+1, channels), its first row is emitted by z_0, and a NaN entry is hidden. Predicted covariances
-and R must be invertible. A belief may have leading axes: a whole level of the tree of mode paths moves in one
-call.
+`Y` has shape (T+1, channels), its first row is emitted by z_0, and a NaN entry is hidden. Predicted
+covariances and R must be invertible. A belief may have leading axes: a whole level of the tree of mode paths
+moves in one call.
 """
 
 from typing import NamedTuple
@@ -115,7 +115,7 @@ def _log(prob):
 
 
 def _branched(level: Belief, system: System) -> Belief:
-    """The predicted beliefs of all paths one mode longer: path i continues path i // M and ends in mode i % M."""
+    """The predicted beliefs of paths one mode longer: path i continues path i // M and ends in mode i % M."""
     modes, paths = len(system.start_prob), len(level.mean)
     F, f, Q = (np.concatenate([each] * paths) for each in (system.F, system.f, system.Q))
     longer = Belief(*(each.repeat(modes, axis=0) for each in level))

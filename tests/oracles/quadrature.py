@@ -1,10 +1,10 @@
 """True values of one filter step, by summing its integrals on a grid: what a certificate must not fall below.
 
 The law of (mode, z) before an observation is P = Σ_s π_s N(μ_s, Σ_s), the guide Q = Σ_s κ_s N(m_s, S_s), the
-emission g(z) = N(o; C z + c, R), and the target Π = g P / Z. Densities are of the pair (s, z), so every integral
-is a sum over modes of an integral over z; z has one or two coordinates. The sum over an even grid is the
-trapezoid rule, whose error on Gaussian-like integrands vanishes faster than any power of the spacing. Closed
-forms only place the grid; values come from the densities themselves.
+emission g(z) = N(o; C z + c, R), and the target Π = g P / Z. Densities are of the pair (s, z), so every
+integral is a sum over modes of an integral over z; z has one or two coordinates. The sum over an even grid is
+the trapezoid rule, whose error on Gaussian-like integrands vanishes faster than any power of the spacing.
+Closed forms only place the grid; values come from the densities themselves.
 """
 
 from dataclasses import dataclass
@@ -81,30 +81,68 @@ def _likelihood(emission: Emission) -> _Quadratic:
     return _Quadratic(weight @ C, weight @ (o - c))
 
 
-def _log_grid_sum(log_integrand, centre, factor, reach, spacing):
-    """The log of the grid sum over `z = centre + factor x`, each |x_i| ≤ reach."""
-    axis = np.arange(-np.ceil(reach / spacing), np.ceil(reach / spacing) + 1) * spacing
-    d = len(centre)
-    if len(axis) ** d > _MOST_POINTS:
+def _even_axis(reach: float, spacing: float):
+    """Points of even spacing out to ±reach, and the log length of each one's cell."""
+    count = np.ceil(reach / spacing)
+    x = np.arange(-count, count + 1) * spacing
+    return x, np.full_like(x, np.log(spacing))
+
+
+def _graded_axis(scale: float, reach: float, spacing: float):
+    """Points `scale · sinh(u)` out to ±reach with u even, and their log cells: dense near 0 only."""
+    u, log_cell = _even_axis(np.arcsinh(reach / scale), spacing)
+    return scale * np.sinh(u), log_cell + np.log(scale * np.cosh(u))
+
+
+def _log_grid_sum(log_integrand, origin, frame, axes):
+    """The log of the sum over `z = origin + frame x`, x on the product of the axes."""
+    size = [len(x) for x, _ in axes]
+    if np.prod(size) > _MOST_POINTS:
         raise ValueError(
-            f"the integral needs {len(axis)}^{d} grid points and at most {_MOST_POINTS} are allowed: "
+            f"the integral needs {size} grid points and at most {_MOST_POINTS} in all are allowed: "
             "give fewer coordinates, or scales closer to each other"
         )
-    x = np.stack(np.meshgrid(*[axis] * d), axis=-1).reshape(-1, d)
-    log_cell = d * np.log(spacing) + np.linalg.slogdet(factor)[1]
-    return logsumexp(log_integrand(centre + x @ factor.T)) + log_cell
+    x = np.stack(np.meshgrid(*[x for x, _ in axes]), axis=-1).reshape(-1, len(axes))
+    log_cell = sum(np.meshgrid(*[log_cell for _, log_cell in axes])).ravel() + np.linalg.slogdet(frame)[1]
+    return logsumexp(log_integrand(origin + x @ frame.T) + log_cell)
 
 
-def _log_integral(log_integrand, window: _Quadratic, reach=10.0, spacing=0.5):
-    """The log integral of what fits in `reach` deviations of the window, refined until it settles."""
-    cov = np.linalg.inv(window.precision)
-    place = cov @ window.shift, np.linalg.cholesky(cov), reach
-    coarse, change = _log_grid_sum(log_integrand, *place, spacing), np.inf
+def _settled(log_sum, spacing: float):
+    """`log_sum` at a spacing so fine that the last halving of it changed nothing that matters."""
+    coarse, change = log_sum(spacing), np.inf
     while change > _SETTLED:
         spacing /= 2
-        fine = _log_grid_sum(log_integrand, *place, spacing)
+        fine = log_sum(spacing)
         coarse, change = fine, abs(fine - coarse)
     return coarse
+
+
+def _log_gaussian_integral(log_integrand, window: _Quadratic):
+    """The log integral of a Gaussian of this shape."""
+    d, cov = len(window.shift), np.linalg.inv(window.precision)
+    place = cov @ window.shift, np.linalg.cholesky(cov)
+    return _settled(
+        lambda spacing: _log_grid_sum(log_integrand, *place, [_even_axis(10.0, spacing)] * d), 0.5
+    )
+
+
+def _log_dipped_integral(log_integrand, window: _Quadratic, reach: float, mean, cov):
+    """The log integral of what lies within `reach` deviations of the window and dips around `N(mean, cov)`.
+
+    The axes are those along which window and dip are both independent, with points gathered around the dip:
+    it may be far narrower than the window.
+    """
+    root = np.linalg.cholesky(window.precision)
+    variance, turn = np.linalg.eigh(root.T @ cov @ root)
+    frame = np.linalg.solve(root.T, turn)
+    centre = turn.T @ root.T @ (np.linalg.solve(window.precision, window.shift) - mean)
+    scale, far = np.minimum(1.0, np.sqrt(variance)), np.abs(centre) + reach
+
+    def log_sum(spacing):
+        axes = [_graded_axis(*each, spacing) for each in zip(scale, far, strict=True)]
+        return _log_grid_sum(log_integrand, mean, frame, axes)
+
+    return _settled(log_sum, 0.25)
 
 
 def _live(law: Mixture) -> np.ndarray:
@@ -116,8 +154,10 @@ def _log_power_moment(law: Mixture, emission: Emission, power: int):
     """`log E_P[g^power]`."""
 
     def term(s):
-        window = _component(law, s) + power * _likelihood(emission)
-        return _log_integral(lambda z: _log_prior(law, s, z) + power * _log_likelihood(emission, z), window)
+        def log_integrand(z):
+            return _log_prior(law, s, z) + power * _log_likelihood(emission, z)
+
+        return _log_gaussian_integral(log_integrand, _component(law, s) + power * _likelihood(emission))
 
     return float(logsumexp([term(s) for s in _live(law)]))
 
@@ -155,7 +195,7 @@ def log_guide_moment(law: Mixture, guide: Mixture, emission: Emission) -> float:
         def log_integrand(z):
             return 2 * _log_target(law, emission, log_z, s, z) - _log_prior(guide, s, z)
 
-        return _log_integral(log_integrand, windows[s])
+        return _log_gaussian_integral(log_integrand, windows[s])
 
     return float(logsumexp([term(s) for s in windows]))
 
@@ -168,19 +208,13 @@ def _log_mixed(law: Mixture, guide: Mixture, lam: float, s: int, z):
     return np.logaddexp(np.log1p(-lam) + _log_prior(guide, s, z), log_wide)
 
 
-def _finest_scale(guide: Mixture, s: int, window: _Quadratic) -> float:
-    """The guide's smallest deviation in units of the window's, at most 1: a dip that a grid could miss."""
-    root = np.linalg.cholesky(window.precision)
-    return min(1.0, np.sqrt(np.linalg.eigvalsh(root.T @ guide.cov[s] @ root).min()))
-
-
 def log_mixture_moment(lam: float, law: Mixture, guide: Mixture, emission: Emission) -> float:
     """`log(1 + χ²(Π ‖ Q_λ))` with `Q_λ = (1−λ) Q + λ P`, over (mode, z): what certificates bound."""
     if lam == 0:
         return log_guide_moment(law, guide, emission)
     log_z = log_evidence(law, emission)
-    # The integrand lies under Π² / (λ P), a Gaussian whose total is ρ/λ, and the moment is at least 1: the share
-    # cut off is of the order e⁻³⁶.
+    # The integrand lies under Π² / (λ P), a Gaussian whose total is ρ/λ, and the moment is at least 1: what
+    # is cut off is a share of the order e⁻³⁶.
     reach = np.sqrt(2 * (log_rho(law, emission) - np.log(lam) + 36))
 
     def term(s):
@@ -188,7 +222,7 @@ def log_mixture_moment(lam: float, law: Mixture, guide: Mixture, emission: Emiss
             return 2 * _log_target(law, emission, log_z, s, z) - _log_mixed(law, guide, lam, s, z)
 
         window = _component(law, s) + 2 * _likelihood(emission)
-        return _log_integral(log_integrand, window, reach, _finest_scale(guide, s, window) / 2)
+        return _log_dipped_integral(log_integrand, window, reach, guide.mean[s], guide.cov[s])
 
     return float(logsumexp([term(s) for s in _live(law)]))
 

@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vhydro.certificate import Terms, branch_terms, mode_moment, particle_terms
 from vhydro.emission import LinearEmission, Observation
+from vhydro.filter.settings import FilterSettings
 from vhydro.flow import LinearFlow
 from vhydro.gaussian import LOG_2PI, log_sum
-from vhydro.filter.settings import FilterSettings
 from vhydro.model import Branches, HybridModel
 from vhydro.proposal import Proposal
 
@@ -47,7 +47,7 @@ class Laws(NamedTuple):
     guide_mean: Float[Array, "modes latent particles"] | None
     guide_scale: Float[Array, "modes latent particles"] | Float[Array, "modes latent latent particles"] | None
     terms: Terms | None  # per particle, or per mode and particle when modes are summed
-    log_evidence: Float[Array, "modes particles"] | None = None  # marginal only: every mode's predictive likelihood
+    log_evidence: Float[Array, "modes particles"] | None = None  # every mode's predictive likelihood, exact guides only
 
 
 class Shared(NamedTuple):
@@ -64,24 +64,30 @@ def sampled_laws(
     model: HybridModel, proposal: Proposal | None, settings: FilterSettings, particles: Particles, frame: Frame
 ) -> tuple[Laws, Shared]:
     """The laws of particles whose z is a draw."""
-    linear = isinstance(model.emission, LinearEmission)
-    closed = settings.gate.closed_form or (settings.lookahead and linear)
-    shares = proposal is not None and proposal.shares_scale(model)
+    closed = settings.gate.closed_form or settings.lookahead
+    exact = proposal is not None and proposal.exact(model)
+    fixed = settings.gradient == "fixed"
 
     def of_one(mode, z):
         carrier = _carrier(model, mode, z, frame)
         after = jax.vmap(model.emission.condition, in_axes=(0, 0, None))(carrier.mean, carrier.scale, frame.seen)
         guide = None
         if proposal is not None:
-            guide = proposal.guide(model, carrier, after, mode, z, frame.action, frame.seen)
+            # With fixed samples the guide learns by itself: nothing of it may pull on the model.
+            given = jax.lax.stop_gradient((model, carrier, after)) if fixed else (model, carrier, after)
+            guide = proposal.guide(*given, mode, z, frame.action, frame.seen)
         terms = None
         if closed:
-            each = settings.exact_modes and guide is not None
-            terms = branch_terms(after, guide) if each else particle_terms(carrier, after, guide)
-        own = None if guide is None or shares else guide.scale
-        common = guide.scale if shares and guide is not None else None
+            terms = (
+                branch_terms(after, guide, exact=exact)
+                if settings.exact_modes
+                else particle_terms(carrier, after, guide, exact=exact)
+            )
+        own = None if guide is None or exact else guide.scale
+        common = guide.scale if exact and guide is not None else None
+        likely = after.log_evidence if exact else None
         return (
-            Laws(carrier.log_mode, carrier.mean, guide and guide.log_mode, guide and guide.mean, own, terms),
+            Laws(carrier.log_mode, carrier.mean, guide and guide.log_mode, guide and guide.mean, own, terms, likely),
             Shared(carrier.scale, common),
         )
 

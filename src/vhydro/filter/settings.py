@@ -19,6 +19,7 @@ class FilterSettings:
     `lookahead`: resample by the closed-form predictive likelihood of the next observation (auxiliary filter).
     `exact_modes`: every particle branches into all modes; their weights are summed, not sampled.
     `marginal`: linear flows only; each particle carries a Gaussian over z in place of a draw (Rao-Blackwell).
+    `gradient`: differentiate along the path of z, or hold the samples fixed (see `objective`).
     `soft`: share of the weights in the resampling distribution, the rest uniform; below 1 gradients pass through.
     """
 
@@ -31,6 +32,7 @@ class FilterSettings:
     exact_modes: bool = False
     marginal: bool = False
     soft: float = 1.0
+    gradient: Literal["pathwise", "fixed"] = "pathwise"
     pareto: bool = False
     history: bool = False
 

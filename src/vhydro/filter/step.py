@@ -64,13 +64,12 @@ def pick(values: Float[Array, "modes *rest"], mode: Int[Array, ""]) -> Float[Arr
 
 
 def _resample(tree, log_weight, log_first, settings: FilterSettings, noise: Noise, allowed):
-    """The tree and its weights, resampled by `exp(log_first)` if their ESS asks for it.
+    """The tree and its weights, resampled with probabilities `exp(log_first)` if their ESS asks for it.
 
     Weights after resampling are `w/(N v)` with v the first-stage probabilities: 1/N when v = w.
     """
     n, parents = settings.particles, log_weight.shape[0]
     log_first = jax.lax.stop_gradient(log_first) if settings.soft == 1 else log_first
-    log_first = log_first - log_sum(log_first)
     if settings.soft < 1:
         uniform = jnp.log1p(-jnp.asarray(settings.soft, log_first.dtype)) - jnp.log(parents)
         log_first = jnp.logaddexp(jnp.log(settings.soft) + log_first, uniform)
@@ -146,8 +145,22 @@ def _log_mixture(share, log_carrier, log_guide):
     return jnp.logaddexp(guide, carrier)
 
 
-def _densities(laws_mean, scale, points):
-    return jax.vmap(log_density)(points - laws_mean, scale)
+def _densities(mean, scale, points) -> Float[Array, "modes"]:
+    return jax.vmap(log_density)(points - mean, scale)
+
+
+def _log_ratio(settings: FilterSettings, share, log_p, log_q) -> Float[Array, "..."]:
+    """`log p/q_λ` at the drawn points, with the gradient `settings.gradient` asks for."""
+    mixture = _log_mixture(share, log_p, log_q)
+    if settings.gradient == "pathwise":
+        return log_p - mixture
+    # Zero in value: pulls the guide towards the points by their weights (inclusive KL).
+    pull = jnp.where(jnp.isfinite(log_q), log_q - jax.lax.stop_gradient(log_q), 0.0)
+    return log_p - jax.lax.stop_gradient(mixture) + pull
+
+
+def _fixed(settings: FilterSettings, points):
+    return points if settings.gradient == "pathwise" else jax.lax.stop_gradient(points)
 
 
 def sampled_move(model, settings, laws: Laws, shared: Shared, mixed: Mixing, frame: Frame, noise: Noise) -> Moved:
@@ -156,37 +169,47 @@ def sampled_move(model, settings, laws: Laws, shared: Shared, mixed: Mixing, fra
         mode, z = _carrier_draw(laws, shared, noise["mode"], noise["z"])
         return Moved(mode, z, None, _log_g(model, z, frame.seen))
     chosen = _from_carrier(settings, mixed.share, noise)
+    shortcut = laws.log_evidence is not None and settings.gradient == "pathwise"
 
     def of_one(law: Laws, carry, share, u, e):
         guide_scale = law.guide_scale if shared.guide_scale is None else shared.guide_scale
         mode = categorical(jnp.where(carry, law.log_mode, law.guide_log_mode), u)
         colour = jax.vmap(coloured, (0, None))
         points = jnp.where(carry, law.mean + colour(shared.carrier_scale, e), law.guide_mean + colour(guide_scale, e))
+        points = _fixed(settings, points)
+        z = pick(points, mode)
+        log_g = model.emission.log_likelihood(z, frame.seen)
+        if shortcut:  # q = p g / Z, so p drops out of g p / q_λ
+            return mode, z, log_g - _log_mixture(share, 0.0, log_g - log_sum(law.log_mode + law.log_evidence))
         log_p = pick(law.log_mode + _densities(law.mean, shared.carrier_scale, points), mode)
         log_q = pick(law.guide_log_mode + _densities(law.guide_mean, guide_scale, points), mode)
-        return mode, pick(points, mode), log_p - _log_mixture(share, log_p, log_q)
+        return mode, z, log_g + _log_ratio(settings, share, log_p, log_q)
 
     law = laws._replace(terms=None)
-    mode, z, log_ratio = jax.vmap(of_one, in_axes=-1, out_axes=-1)(law, chosen, mixed.share, noise["mode"], noise["z"])
-    return Moved(mode, z, None, log_ratio + _log_g(model, z, frame.seen))
+    mode, z, log_gain = jax.vmap(of_one, in_axes=-1, out_axes=-1)(law, chosen, mixed.share, noise["mode"], noise["z"])
+    return Moved(mode, z, None, log_gain)
 
 
 def exact_move(model, settings, laws: Laws, shared: Shared, mixed: Mixing, frame: Frame, noise: Noise) -> Moved:
     """Every particle in every mode: z is drawn within each, modes are weighted and not drawn."""
     modes, n = laws.log_mode.shape
     chosen = None if laws.guide_mean is None else _from_carrier(settings, mixed.share, noise)
+    shortcut = laws.log_evidence is not None and settings.gradient == "pathwise"
 
     def of_one(law: Laws, carry, share, e):
         points = law.mean + jax.vmap(coloured)(shared.carrier_scale, e)
-        log_ratio = law.log_mode
+        guide_scale = law.guide_scale if shared.guide_scale is None else shared.guide_scale
         if carry is not None:
-            guide_scale = law.guide_scale if shared.guide_scale is None else shared.guide_scale
             points = jnp.where(carry[:, None], points, law.guide_mean + jax.vmap(coloured)(guide_scale, e))
-            log_p = _densities(law.mean, shared.carrier_scale, points)
-            log_q = _densities(law.guide_mean, guide_scale, points)
-            log_ratio = log_ratio + log_p - _log_mixture(share, log_p, log_q)
-        likely = jax.vmap(model.emission.log_likelihood, (0, None))(points, frame.seen)
-        return points, log_ratio + likely
+        points = _fixed(settings, points)
+        log_g = jax.vmap(model.emission.log_likelihood, (0, None))(points, frame.seen)
+        if carry is None:
+            return points, law.log_mode + log_g
+        if shortcut:
+            return points, law.log_mode + log_g - _log_mixture(share, 0.0, log_g - law.log_evidence)
+        log_p = _densities(law.mean, shared.carrier_scale, points)
+        log_q = _densities(law.guide_mean, guide_scale, points)
+        return points, law.log_mode + log_g + _log_ratio(settings, share, log_p, log_q)
 
     law = laws._replace(terms=None)
     points, log_gain = jax.vmap(of_one, in_axes=-1, out_axes=-1)(law, chosen, mixed.share, noise["z"])
@@ -261,8 +284,9 @@ def filter_step(
         assert laws.terms is not None
         ahead = laws.terms.log_evidence
         ahead = log_sum(ahead + laws.log_mode, axis=0) if ahead.ndim == 2 else ahead
+        first = particles.log_weight + ahead
         held, log_weight, resampled = _resample(
-            held, particles.log_weight, particles.log_weight + ahead, settings, noise, allowed
+            held, particles.log_weight, first - log_sum(first), settings, noise, allowed
         )
         laws, shared = held if settings.marginal else (held, shared)
     else:

@@ -1,16 +1,20 @@
 """The exact law of a known-equation system: `ż = (J_s − R_s) ∇H_s(z) + G_s a` in every mode s."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
 
 State = tuple  # one scalar per coordinate: columns, not rows, are what a batched step is fast on
+Mode = Int[Array, ""]
+Energy = dict[Term, float]  # a Hamiltonian: each term with its coefficient
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Law:
     coordinates: tuple[str, ...]  # positions first, then their momenta
     units: tuple[str, ...]  # of the coordinates
     inputs: tuple[str, ...]
-    energies: tuple[Mapping[Term, float], ...]  # the Hamiltonian of every mode
+    energies: tuple[Energy, ...]  # the Hamiltonian of every mode
     interconnection: np.ndarray  # J: (modes, coordinates, coordinates), skew
     dissipation: np.ndarray  # R: (modes, coordinates, coordinates), positive semidefinite
     port: np.ndarray  # G: (modes, coordinates, inputs)
@@ -37,9 +41,15 @@ class Law:
         """Every term that is active in some mode."""
         return tuple(dict.fromkeys(term for energy in self.energies for term in energy))
 
-    def energy(self, mode: int, z) -> float:
-        """The Hamiltonian of one mode at z."""
-        return sum((c * term.value(z) for term, c in self.energies[mode].items()), start=0.0 * z[0])
+    def energy(self, modes: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """The Hamiltonian of the mode each state is in: states (…, coordinates) and modes (…) give (…)."""
+        with jax.enable_x64(True):
+            flat = jnp.asarray(states, jnp.float64).reshape(-1, len(self.coordinates))
+            terms = {t: np.asarray(jax.vmap(t.value)(flat)) for t in self.library}
+        energies = [
+            sum((c * terms[t] for t, c in e.items()), start=np.zeros(len(flat))) for e in self.energies
+        ]
+        return np.choose(np.ravel(modes), energies).reshape(np.shape(modes))
 
     def velocity(self, mode: int, z: State, action: State) -> State:
         """ż in one mode, continued smoothly past the mode's edge so that no step feels the kink there."""
@@ -55,15 +65,18 @@ class Law:
         )
 
 
+@runtime_checkable
 class System(Protocol):
     """What the simulator asks of a system. `guard` is positive inside a mode and 0 where the mode ends."""
 
     def law(self) -> Law: ...
-    def settle(self, z: State, action: State): ...  # the mode at z, when a sample begins
-    def guard(self, z: State, action: State, mode): ...
-    def switch(self, z: State, action: State, mode): ...  # (z, mode) just after the guard reached 0
-    def starts(self, *, key) -> State: ...  # one random initial state
-    def excitation(self, steps: int, dt: float, *, key): ...  # (steps, inputs), held between samples
+    def settle(self, z: State, action: State) -> Mode: ...  # the mode at z, when a sample begins
+    def guard(self, z: State, action: State, mode: Mode) -> Float[Array, ""]: ...
+    def switch(
+        self, z: State, action: State, mode: Mode
+    ) -> tuple[State, Mode]: ...  # just after the guard's 0
+    def starts(self, *, key: PRNGKeyArray) -> State: ...  # one random initial state
+    def excitation(self, steps: int, dt, *, key: PRNGKeyArray) -> Float[Array, "steps inputs"]: ...
 
 
 def law(system: System) -> Law:
@@ -89,6 +102,20 @@ def slope(term: Term, axis: int, z: State):
             return -jnp.sin(z[axis]) if at_axis == axis else 0.0
         case Penetration(at_axis, at):
             return z[axis] - at if at_axis == axis else 0.0
+
+
+def fastest(law: Law) -> float:
+    """The highest rate, in rad/s or 1/s, at which any mode swings or decays near rest."""
+    size, action, near = len(law.coordinates), (0.0,) * len(law.inputs), 1e-3
+
+    def velocity(mode: int, z: np.ndarray) -> np.ndarray:
+        return np.array(law.velocity(mode, tuple(z), action), float)
+
+    jacobians = [
+        [(velocity(s, near * axis) - velocity(s, 0 * axis)) / near for axis in np.eye(size)]
+        for s in range(len(law.modes))
+    ]
+    return float(np.abs(np.linalg.eigvals(np.array(jacobians))).max())
 
 
 def refuse_constants(system: object, positive: Sequence[str], not_negative: Sequence[str]) -> None:

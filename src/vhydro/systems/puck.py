@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vhydro.library import Monomial, Penetration
-from vhydro.systems.port_hamiltonian import Law, State, canonical, refuse_constants
+from vhydro.systems.port_hamiltonian import Energy, Law, State, canonical, refuse_constants
 from vhydro.systems.simulation import held
 
 FREE, LEFT, RIGHT = range(3)
@@ -17,7 +17,7 @@ FREE, LEFT, RIGHT = range(3)
 
 @dataclass(frozen=True)
 class Puck:
-    """State (q, p). A wall is a spring and a damper that act while the puck is past it; its input is a force."""
+    """State (q, p). A wall is a spring and damper, acting while the puck is past it; the input is a force."""
 
     mass: float = 0.5  # kg
     wall: float = 1.0  # m: the walls are at −wall and wall
@@ -38,8 +38,8 @@ class Puck:
         )
         if self.damping_ratio >= 1:
             raise ValueError(
-                f"the walls of Puck have damping ratio {self.damping_ratio:g}; expected less than 1, or the puck "
-                "never bounces off. Lower `damping` or raise `stiffness`."
+                f"the walls of Puck have damping ratio {self.damping_ratio:g}; expected less than 1, or "
+                "the puck never bounces off. Lower `damping` or raise `stiffness`."
             )
 
     @property
@@ -63,7 +63,7 @@ class Puck:
         return exp(-pi * self.damping_ratio / sqrt(1 - self.damping_ratio**2))
 
     def law(self) -> Law:
-        free = {Monomial((0, 2)): 0.5 / self.mass}
+        free: Energy = {Monomial((0, 2)): 0.5 / self.mass}
         left = free | {Penetration(0, -self.wall, "below"): self.stiffness}
         right = free | {Penetration(0, self.wall, "above"): self.stiffness}
         touching = self.friction + self.damping

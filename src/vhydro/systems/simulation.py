@@ -1,22 +1,27 @@
-"""Event-accurate simulation: RK4 steps that end exactly where a mode ends, many episodes at once, in float64."""
+"""Event-accurate simulation in float64: RK4 steps that end exactly where a mode ends, many at once."""
 
 from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vhydro.episodes import Channel, Episode, refuse_bad_dt
-from vhydro.systems.port_hamiltonian import State, System
+from vhydro.systems.port_hamiltonian import Law, State, System, fastest
 
-MOST_PIECES = 64  # pieces one sample may be cut into, beyond its substeps
-RESOLUTION = 1e-12  # of a substep, to which an event is located
+MOST_CHANGES = 32  # of mode, between two samples
+LARGEST_TURN = 0.5  # rad of a system's fastest motion in one substep; RK4 then errs by 3e-4 rad
+MOST_TRIES = 40  # to locate one event; three or four are usual
+TIME_RESOLUTION = 1e-10  # of a substep, to which an event is located …
+GUARD_RESOLUTION = 1e-14  # … unless its guard is already this small, in the guard's unit
 
 
 class Simulation(NamedTuple):
-    """Simulated episodes. `actions[:, t]` acts between samples t and t + 1; `modes[:, t]` is the mode at sample t."""
+    """Simulated episodes: `actions[:, t]` acts from sample t to t + 1, `modes[:, t]` is that at sample t."""
 
     states: np.ndarray  # (episodes, steps + 1, coordinates)
     modes: np.ndarray  # (episodes, steps + 1), int
@@ -32,20 +37,53 @@ class Moment(NamedTuple):
     state: State
     mode: Int[Array, ""]
     left: Float[Array, ""]  # time until the next sample
-    reach: Float[Array, ""]  # longest piece to try next
     changes: Int[Array, ""]
-    pieces: Int[Array, ""]
 
 
-class Bracket(NamedTuple):
-    """Search for the end of a mode between times `before` and `after`."""
+class Point(NamedTuple):
+    """A state, how it moves, and how far it is from the end of its mode."""
+
+    state: State
+    velocity: State
+    guard: Float[Array, ""]
+    rate: Float[Array, ""]  # of the guard
+
+
+class Stretch(NamedTuple):
+    """A way through one mode: `there` is `time` after `here`, and `left` is counted from `here`."""
+
+    here: Point
+    there: Point
+    time: Float[Array, ""]
+    left: Float[Array, ""]
+    reach: Float[Array, ""]  # longest step to try next
+    crossed: Bool[Array, ""]  # the mode ends between here and there
+
+
+class Draw(NamedTuple):
+    """What chance decides in one episode."""
+
+    start: Float[Array, "*episodes coordinates"]
+    actions: Float[Array, "*episodes steps inputs"]
+    kicks: Float[Array, "*episodes steps coordinates"] | None  # standard normal; None without process noise
+
+
+class Track(NamedTuple):
+    """One episode as it was simulated."""
+
+    states: Float[Array, "times coordinates"]
+    modes: Int[Array, "times"]
+    changes: Int[Array, "steps"]
+    reached: Bool[Array, "steps"]  # False where a sample took too many changes of mode
+
+
+class Search(NamedTuple):
+    """The end of a mode is sought between the times `before` and `after`; `point` is at `time`."""
 
     before: Float[Array, ""]
     after: Float[Array, ""]
     time: Float[Array, ""]
-    state: State
-    guard: Float[Array, ""]
-    rate: Float[Array, ""]
+    point: Point
     tries: Int[Array, ""]
 
 
@@ -53,133 +91,135 @@ def moved(z: State, velocity: State, time) -> State:
     return tuple(x + time * v for x, v in zip(z, velocity, strict=True))
 
 
-def rk4(velocity, z: State, time) -> State:
-    """Where a flow takes z in one Runge-Kutta step."""
-    k1 = velocity(z)
-    k2 = velocity(moved(z, k1, 0.5 * time))
-    k3 = velocity(moved(z, k2, 0.5 * time))
-    k4 = velocity(moved(z, k3, time))
-    mean = tuple((a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True))
-    return moved(z, mean, time)
-
-
 def chosen(condition, yes, no):
     return jax.tree.map(partial(jnp.where, condition), yes, no)
 
 
-def flow(system: System, action: State, mode):
-    """The vector field of the mode the state is in."""
+def flow(system: System, z: State, action: State, mode) -> State:
+    """ż in the mode the state is in."""
     law = system.law()
-
-    def velocity(z: State) -> State:
-        out = law.velocity(0, z, action)
-        for s in range(1, len(law.modes)):
-            out = chosen(mode == s, law.velocity(s, z, action), out)
-        return out
-
+    velocity = law.velocity(0, z, action)
+    for s in range(1, len(law.modes)):
+        velocity = chosen(mode == s, law.velocity(s, z, action), velocity)
     return velocity
 
 
-def event(velocity, guarded, z: State, end: Bracket, crosses) -> Bracket:
-    """Where the guard reaches 0 on the way from z: Newton on the RK4 step's own length, kept inside a bracket."""
-
-    def searching(b: Bracket):
-        far = jnp.abs(b.guard) > RESOLUTION * end.time * jnp.abs(b.rate)
-        return crosses & far & (b.after - b.before > RESOLUTION * end.time) & (b.tries < 60)
-
-    def closer(b: Bracket) -> Bracket:
-        newton = b.time - b.guard / b.rate
-        # Start from the far end: an episode that has just entered a mode has a root at time 0 as well.
-        time = jnp.where((newton > b.before) & (newton < b.after), newton, 0.5 * (b.before + b.after))
-        state = rk4(velocity, z, time)
-        guard, rate = guarded(state)
-        before, after = jnp.where(guard > 0, time, b.before), jnp.where(guard > 0, b.after, time)
-        return Bracket(before, after, time, state, guard, rate, b.tries + 1)
-
-    return jax.lax.while_loop(searching, closer, end)
+def point(system: System, action: State, mode, z: State) -> Point:
+    velocity = flow(system, z, action, mode)
+    guard, rate = jax.jvp(lambda x: system.guard(x, action, mode), (z,), (velocity,))
+    return Point(z, velocity, guard, rate)
 
 
-def piece(system: System, action: State, longest, m: Moment) -> Moment:
-    """The moment after one RK4 step, which stops early where the mode ends."""
-    velocity = flow(system, action, m.mode)
-
-    def guarded(z: State):
-        return jax.jvp(lambda x: system.guard(x, action, m.mode), (z,), (velocity(z),))
-
-    # The last piece takes all that is left, so that rounding never leaves a sliver.
-    time = jnp.where(m.left > m.reach * (1 + 1e-9), m.reach, m.left)
-    zero = jnp.zeros_like(time)
-    guard_before, rate_before = guarded(m.state)
-    state = rk4(velocity, m.state, time)
-    guard, rate = guarded(state)
-    end = event(
-        velocity, guarded, m.state, Bracket(zero, time, time, state, guard, rate, jnp.zeros_like(m.pieces)), guard < 0
-    )
-
-    # A guard that falls, turns and rises again may have crossed 0 twice unseen: try again up to the turn.
-    turn = time * rate_before / jnp.where(rate_before < rate, rate_before - rate, -1.0)
-    unseen = (rate_before < 0) & (rate > 0) & (guard > 0) & (guard_before < -rate_before * turn)
-
-    after, mode = system.switch(end.state, action, m.mode)
-    crossed = guard < 0
-    stepped = Moment(
-        chosen(crossed, after, end.state),
-        jnp.where(crossed, mode, m.mode),
-        m.left - end.time,
-        longest,
-        m.changes + crossed,
-        m.pieces + 1,
-    )
-    return chosen(unseen, m._replace(reach=turn, pieces=m.pieces + 1), stepped)
+def stepped(system: System, action: State, mode, here: Point, time) -> Point:
+    """The point one Runge-Kutta step of length `time` away."""
+    z, k1 = here.state, here.velocity
+    k2 = flow(system, moved(z, k1, 0.5 * time), action, mode)
+    k3 = flow(system, moved(z, k2, 0.5 * time), action, mode)
+    k4 = flow(system, moved(z, k3, time), action, mode)
+    mean = tuple((a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True))
+    return point(system, action, mode, moved(z, mean, time))
 
 
-def sample(system: System, z: State, action: State, dt, substeps: int) -> Moment:
+def stretch(system: System, action: State, longest, m: Moment) -> Stretch:
+    """The way from m to the next sample, or to the step in which the mode ends."""
+
+    def onward(s: Stretch) -> Stretch:
+        here = s.here
+        # The last step takes all that is left, so that rounding never leaves a sliver.
+        time = jnp.where(s.left > s.reach * (1 + 1e-9), s.reach, s.left)
+        there = stepped(system, action, m.mode, here, time)
+        crossed = there.guard < 0
+        # A guard that falls, turns and rises again may have crossed 0 twice unseen: try again up to the turn.
+        turns = (here.rate < 0) & (there.rate > 0) & ~crossed
+        turn = time * here.rate / jnp.where(turns, here.rate - there.rate, 1.0)
+        unseen = turns & (here.guard < -here.rate * turn) & (s.reach >= longest)
+        stay = crossed | unseen
+        return Stretch(
+            here=chosen(stay, here, there),
+            there=there,
+            time=time,
+            left=jnp.where(stay, s.left, s.left - time),
+            reach=jnp.where(unseen, jnp.maximum(turn, 1e-6 * longest), longest),
+            crossed=crossed,
+        )
+
+    here = point(system, action, m.mode, m.state)
+    start = Stretch(here, here, jnp.zeros_like(m.left), m.left, longest, jnp.zeros((), bool))
+    return jax.lax.while_loop(lambda s: (s.left > 0) & ~s.crossed, onward, start)
+
+
+def event(system: System, action: State, mode, s: Stretch) -> Search:
+    """Where the guard reaches 0: Newton on the length of the RK4 step itself, kept inside a bracket."""
+
+    def searching(x: Search):
+        far = jnp.abs(x.point.guard) > TIME_RESOLUTION * s.time * jnp.abs(x.point.rate) + GUARD_RESOLUTION
+        return s.crossed & far & (x.tries < MOST_TRIES)
+
+    def closer(x: Search) -> Search:
+        newton = x.time - x.point.guard / x.point.rate
+        inside = (newton > x.before) & (newton < x.after)
+        time = jnp.where(inside, newton, 0.5 * (x.before + x.after))
+        p = stepped(system, action, mode, s.here, time)
+        early = p.guard > 0
+        return Search(jnp.where(early, time, x.before), jnp.where(early, x.after, time), time, p, x.tries + 1)
+
+    # From the far end: where a mode has just begun, its guard is 0 at time 0 as well.
+    start = Search(jnp.zeros_like(s.time), s.time, s.time, s.there, jnp.zeros((), jnp.int32))
+    return jax.lax.while_loop(searching, closer, start)
+
+
+def sample(system: System, z: State, action: State, dt, longest) -> Moment:
     """The moment dt later, through every change of mode on the way."""
-    longest = dt / substeps
-    none = jnp.zeros((), jnp.int32)
-    start = Moment(z, system.settle(z, action), dt, longest, none, none)
-    return jax.lax.while_loop(
-        lambda m: (m.left > 0) & (m.pieces < substeps + MOST_PIECES),
-        partial(piece, system, action, longest),
-        start,
-    )
+
+    def onward(m: Moment) -> Moment:
+        s = stretch(system, action, longest, m)
+        end = event(system, action, m.mode, s)
+        after, mode = system.switch(end.point.state, action, m.mode)
+        return chosen(
+            s.crossed,
+            Moment(after, mode, s.left - end.time, m.changes + 1),
+            Moment(s.here.state, m.mode, s.left, m.changes),
+        )
+
+    start = Moment(z, system.settle(z, action), dt, jnp.zeros((), jnp.int32))
+    return jax.lax.while_loop(lambda m: (m.left > 0) & (m.changes < MOST_CHANGES), onward, start)
 
 
-def one_episode(system: System, substeps: int, dt, z, actions, kicks):
-    """States, modes, changes and whether each sample was reached, of one episode."""
+def track(system: System, dt, longest, draw: Draw) -> Track:
+    """One episode, kicked at every sample where there is process noise."""
     spread = jnp.sqrt(dt) * system.law().noise
 
     def step(z: State, now):
         action = tuple(now[0])
-        m = sample(system, z, action, dt, substeps)
-        z = m.state if kicks is None else moved(m.state, tuple(now[1] * spread[m.mode]), 1.0)
+        m = sample(system, z, action, dt, longest)
+        z = m.state if now[1] is None else moved(m.state, tuple(now[1] * spread[m.mode]), 1.0)
         return z, (jnp.stack(z), system.settle(z, action), m.changes, m.left <= 0)
 
-    start = tuple(z)
-    _, (states, modes, changes, reached) = jax.lax.scan(step, start, (actions, kicks))
-    first = system.settle(start, tuple(actions[0]))
-    return (
-        jnp.concatenate([z[None], states]),
-        jnp.concatenate([first[None], modes]),
-        changes,
-        reached,
-    )
+    start = tuple(draw.start)
+    _, (states, modes, changes, reached) = jax.lax.scan(step, start, (draw.actions, draw.kicks))
+    states = jnp.concatenate([draw.start[None], states])
+    modes = jnp.concatenate([system.settle(start, tuple(draw.actions[0]))[None], modes])
+    return Track(states, modes, changes, reached)
 
 
-@partial(jax.jit, static_argnames=("system", "steps", "substeps"))
-def batch(system: System, steps: int, substeps: int, dt, keys, starts, actions):
-    """`one_episode` for every key; what is None is drawn."""
+@partial(jax.jit, static_argnames=("system", "steps", "episodes"))
+def draws(system: System, episodes: int, steps: int, dt, key) -> Draw:
+    """A draw for every episode; the first ones do not depend on how many follow."""
 
-    def one(key, z, action):
-        start_key, action_key, noise_key = jax.random.split(key, 3)
-        z = jnp.stack(system.starts(key=start_key)) if z is None else z
-        action = system.excitation(steps, dt, key=action_key) if action is None else action
-        quiet = not system.law().noise.any()
-        kicks = None if quiet else jax.random.normal(noise_key, (steps, z.shape[0]))
-        return action, one_episode(system, substeps, dt, z, action, kicks)
+    def one(index):
+        start_key, action_key, noise_key = jax.random.split(jax.random.fold_in(key, index), 3)
+        start = jnp.stack(system.starts(key=start_key))
+        noisy = system.law().noise.any()
+        kicks = jax.random.normal(noise_key, (steps, start.size)) if noisy else None
+        return Draw(start, system.excitation(steps, dt, key=action_key), kicks)
 
-    axes = (0, None if starts is None else 0, None if actions is None else 0)
-    return jax.vmap(one, in_axes=axes)(keys, starts, actions)
+    return jax.vmap(one)(jnp.arange(episodes))
+
+
+@partial(jax.jit, static_argnames="system")
+def tracks(system: System, dt, longest, draw: Draw) -> Track:
+    """The track of every episode."""
+    return jax.vmap(partial(track, system, dt, longest))(draw)
 
 
 def simulate(
@@ -193,7 +233,7 @@ def simulate(
     actions=None,
     substeps: int = 4,
 ) -> Simulation:
-    """`episodes` simulated episodes of `steps` samples, dt seconds apart, in float64 whatever JAX's setting is.
+    """Simulated episodes of `steps` samples, dt seconds apart, in float64 whatever JAX's setting is.
 
     Initial states and inputs are drawn as the system says, or given: `starts` (episodes, coordinates) and
     `actions` (episodes, steps, inputs), each held until the next sample.
@@ -203,14 +243,26 @@ def simulate(
         if value < 1:
             raise ValueError(f"{what} is {value}; expected at least 1. Ask for one or more.")
     refuse_bad_dt(dt)
+    _refuse_coarse(law, dt, substeps)
     starts = _given(starts, "starts", (episodes, len(law.coordinates)))
     actions = _given(actions, "actions", (episodes, steps, len(law.inputs)))
     with jax.enable_x64(True):
-        keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(episodes))
-        out = batch(system, steps, substeps, jnp.float64(dt), keys, starts, actions)
-        actions, (states, modes, changes, reached) = jax.tree.map(np.asarray, out)
-    _refuse_unreached(reached, states, dt)
-    return Simulation(states, modes, actions, changes, dt, system)
+        draw = draws(system, episodes, steps, dt, key)
+        draw = draw if starts is None else draw._replace(start=jnp.asarray(starts))
+        draw = draw if actions is None else draw._replace(actions=jnp.asarray(actions))
+        way = jax.tree.map(np.asarray, tracks(system, dt, dt / substeps, draw))
+    _refuse_unreached(way, dt)
+    return Simulation(way.states, way.modes, np.asarray(draw.actions), way.changes, dt, system)
+
+
+def _refuse_coarse(law: Law, dt: float, substeps: int) -> None:
+    turn = fastest(law) * dt / substeps
+    if turn > LARGEST_TURN:
+        raise ValueError(
+            f"the fastest motion turns {turn:.2g} rad in one substep (dt {dt:g} s, {substeps} substeps); "
+            f"expected at most {LARGEST_TURN} rad. Use a smaller dt, or "
+            f"substeps={ceil(substeps * turn / LARGEST_TURN)}."
+        )
 
 
 def _given(values, what: str, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -220,36 +272,39 @@ def _given(values, what: str, shape: tuple[int, ...]) -> np.ndarray | None:
     if array.shape != shape:
         raise ValueError(f"{what} have shape {array.shape}; expected {shape}. Give one row for each episode.")
     if not np.isfinite(array).all():
-        raise ValueError(f"{what} hold a value that is not finite; expected finite numbers. Remove NaN and infinity.")
+        raise ValueError(
+            f"{what} hold a value that is not finite; expected finite numbers. Remove NaN and infinity."
+        )
     return array
 
 
-def _refuse_unreached(reached: np.ndarray, states: np.ndarray, dt: float) -> None:
-    bad = ~reached | ~np.isfinite(states[:, 1:]).all(-1)
+def _refuse_unreached(way: Track, dt: float) -> None:
+    bad = ~np.asarray(way.reached) | ~np.isfinite(way.states[:, 1:]).all(-1)
     if bad.any():
         episode, step = np.argwhere(bad)[0]
         raise ValueError(
-            f"episode {episode} could not be followed past sample {step} (time {step * dt:g} s): more than "
-            f"{MOST_PIECES} changes of mode between two samples, or a state that left the range of floats. "
-            "Expected a dt short beside the contacts; use a smaller dt, more substeps or softer constants."
+            f"episode {episode} could not be followed past sample {step} ({step * dt:g} s): {MOST_CHANGES} "
+            "changes of mode between two samples, or a state beyond the range of floats. Expected fewer, "
+            "and finite; use a smaller dt or milder constants."
         )
 
 
 def held(steps: int, dt, hold: float, *, key: PRNGKeyArray) -> Float[Array, "steps"]:
-    """Uniform numbers in [−1, 1], a new one every `hold` seconds."""
+    """Uniform numbers in [−1, 1], a new one every `hold` seconds (at every sample, if that is longer)."""
     values = jax.random.uniform(key, (steps,), minval=-1.0, maxval=1.0)
-    return values[(jnp.arange(steps) * dt / hold + 1e-9).astype(jnp.int32)]
+    samples = jnp.maximum(jnp.round(hold / dt), 1).astype(jnp.int32)
+    return values[jnp.arange(steps) // samples]
 
 
-def to_episodes(simulation: Simulation, noise: float | np.ndarray, *, key: PRNGKeyArray) -> list[Episode]:
+def to_episodes(simulation: Simulation, noise: ArrayLike, *, key: PRNGKeyArray) -> list[Episode]:
     """What sensors would log: positions with Gaussian noise (a standard deviation, or one per position)."""
     law = simulation.system.law()
     width = law.positions
     scale = np.asarray(noise, np.float64)
     if scale.shape not in ((), (width,)) or not (np.isfinite(scale).all() and (scale >= 0).all()):
         raise ValueError(
-            f"noise is {noise}; expected one standard deviation, or one for each of {law.coordinates[:width]}, "
-            "finite and not negative. Use 0 for perfect sensors."
+            f"noise is {noise}; expected one standard deviation, or one for each of "
+            f"{law.coordinates[:width]}, finite and not negative. Use 0 for perfect sensors."
         )
     positions = simulation.states[..., :width]
     with jax.enable_x64(True):

@@ -1,0 +1,346 @@
+"""Fitting a model and its guide to partly hidden logs; seeds are one axis of one program."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vhydro.episodes import Batch, Episode, channel_groups, pad, visible
+from vhydro.filter import FilterSettings
+from vhydro.filter.run import refuse_other_channels
+from vhydro.filter.settings import refuse_mismatch
+from vhydro.model import HybridModel
+from vhydro.objective import Estimator, estimator_settings, mean_log_evidence
+from vhydro.proposal import Proposal
+from vhydro.storage import load_tree, save_tree
+
+# Units of the log and what is declared impossible are never learned.
+ALWAYS_FROZEN = ("model.shift", "model.scale", "model.action_scale")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a fit runs; saved with every checkpoint."""
+
+    steps: int = 1000
+    batch: int = 16
+    window: int | None = None  # rows per training crop; None takes whole episodes
+    learning_rate: float = 3e-3
+    final_rate: float = 0.1  # the rate falls to this share by a cosine
+    clip: float = 1.0
+    estimator: Estimator = "exact"
+    occlusion: tuple[float, ...] = (0.0, 0.25, 0.5)  # a level is drawn for every batch; also for validation
+    burst: int = 8
+    validate_every: int = 50
+    seeds: int = 1
+    frozen: tuple[str, ...] = ()  # parameter names that stay, e.g. "model.emission.matrix"
+    settings: FilterSettings = field(default_factory=lambda: FilterSettings(particles=32))
+
+    def __post_init__(self):
+        for name in ("steps", "batch", "validate_every", "seeds", "burst"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        if not self.occlusion or not all(0 <= level < 1 for level in self.occlusion):
+            raise ValueError(f"occlusion is {self.occlusion}; expected one or more shares in [0, 1).")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}; expected a positive number.")
+        if self.window is not None and self.window < 2:
+            raise ValueError(f"window is {self.window}; expected at least 2 rows, or None for whole episodes.")
+
+
+class DivergedError(RuntimeError):
+    """Every seed's loss left the numbers; `last_good` holds the best parameters before that, if any."""
+
+    def __init__(self, message: str, last_good: "Fit | None"):
+        super().__init__(message)
+        self.last_good = last_good
+
+
+class Parts(NamedTuple):
+    """What is learned."""
+
+    model: HybridModel
+    proposal: Proposal | None
+
+
+class Fit(NamedTuple):
+    """The best seed by validation, every seed, and how the fits went."""
+
+    model: HybridModel
+    proposal: Proposal | None
+    seed: int
+    every: list[Parts]
+    score: np.ndarray  # (seeds,) best validation log evidence per observed value
+    validation: np.ndarray  # (checks, seeds)
+    training: np.ndarray  # (checks, seeds)
+    diverged: np.ndarray  # (seeds,)
+
+
+class State(NamedTuple):
+    """Everything a killed run needs to go on exactly where it was; leaves have a leading seed axis."""
+
+    weights: Any
+    optimiser: Any
+    best: Any
+    best_score: Float[Array, "seeds"]
+    diverged: Bool[Array, "seeds"]
+    step: Float[Array, ""]
+    validation: Float[Array, "checks seeds"]
+    training: Float[Array, "checks seeds"]
+
+
+def _name(path) -> str:
+    return "".join(jax.tree_util.keystr((p,)) for p in path).lstrip(".")
+
+
+def _trainable(parts: Parts, frozen: Sequence[str]):
+    """A tree of booleans: which leaves are learned."""
+    names = [_name(p) for p, _ in jax.tree_util.tree_leaves_with_path(parts)]
+    unknown = [f for f in frozen if not any(n == f or n.startswith((f + ".", f + "[")) for n in names)]
+    if unknown:
+        raise ValueError(f"frozen names {unknown} match no parameter; the parameters are {sorted(names)}.")
+
+    def learned(path, leaf):
+        name = _name(path)
+        stays = any(name == f or name.startswith((f + ".", f + "[")) for f in (*ALWAYS_FROZEN, *frozen))
+        return eqx.is_inexact_array(leaf) and not stays
+
+    return jax.tree_util.tree_map_with_path(learned, parts)
+
+
+def _stacked(starts: Sequence[Parts], trainable):
+    """Every seed's learned leaves stacked, and the rest of the first."""
+    split = [eqx.partition(s, trainable) for s in starts]
+    weights = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(w for w, _ in split))
+    return weights, split[0][1]
+
+
+class _Program:
+    """The compiled halves of a fit: a block of training steps and a validation, for all seeds at once."""
+
+    def __init__(self, config: TrainingConfig, rest, train: Batch, validation: Batch, groups: np.ndarray):
+        self.config, self.rest, self.groups = config, rest, groups
+        self.train, self.validation_batch = train, validation
+        self.settings = estimator_settings(config.settings, config.estimator)
+        schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps, config.final_rate)
+        self.optimiser = optax.chain(optax.clip_by_global_norm(config.clip), optax.adam(schedule))
+        self.block = jax.jit(self._block, static_argnames="count")
+        self.validate = jax.jit(jax.vmap(self._validate, in_axes=(0, None)))
+
+    def _hidden(self, batch: Batch, level, key) -> Batch:
+        shown = visible(batch.valid, level, groups=self.groups, burst=self.config.burst, key=key)
+        observed = batch.observed & shown
+        return batch._replace(observed=observed, observations=jnp.where(observed, batch.observations, 0.0))
+
+    def _minibatch(self, key) -> Batch:
+        pick, cut, level, hide = jax.random.split(key, 4)
+        total = self.train.valid.shape[0]
+        index = jax.random.choice(pick, total, (min(self.config.batch, total),), replace=False)
+        batch = jax.tree.map(lambda x: x[index], self.train)
+        if self.config.window is not None and self.config.window < batch.valid.shape[1]:
+            batch = self._cropped(batch, cut)
+        levels = jnp.asarray(self.config.occlusion, batch.dt.dtype)
+        return self._hidden(batch, jax.random.choice(level, levels), hide)
+
+    def _cropped(self, batch: Batch, key) -> Batch:
+        width = self.config.window
+        assert width is not None
+        room = jnp.maximum(batch.valid.sum(1) - width, 0)
+        start = jax.random.randint(key, room.shape, 0, room + 1)
+
+        def cut(x):
+            return jax.vmap(lambda row, s: jax.lax.dynamic_slice_in_dim(row, s, width))(x, start)
+
+        return Batch(cut(batch.observations), cut(batch.observed), cut(batch.actions), cut(batch.valid), batch.dt)
+
+    def _loss(self, weights, batch: Batch, key):
+        parts = eqx.combine(weights, self.rest)
+        return -mean_log_evidence(parts.model, parts.proposal, self.settings, batch, key)
+
+    def _step(self, carry, key):
+        weights, optimiser, diverged = carry
+        data, filtering = jax.random.split(key)
+        loss, gradient = jax.value_and_grad(self._loss)(weights, self._minibatch(data), filtering)
+        updates, after = self.optimiser.update(gradient, optimiser, weights)
+        moved = optax.apply_updates(weights, updates)
+        finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(gradient))
+        diverged = diverged | ~finite
+        kept = jax.tree.map(lambda new, old: jnp.where(diverged, old, new), (moved, after), (weights, optimiser))
+        return (*kept, diverged), -loss
+
+    def _block(self, weights, optimiser, diverged, step, key, count: int):
+        """`count` training steps of every seed; a seed that diverged keeps its last parameters."""
+
+        def one_seed(weights, optimiser, diverged, seed):
+            keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key, seed), step + i))(jnp.arange(count))
+            carry, value = jax.lax.scan(self._step, (weights, optimiser, diverged), keys)
+            return (*carry, value.mean())
+
+        return jax.vmap(one_seed)(weights, optimiser, diverged, jnp.arange(self.config.seeds))
+
+    def _validate(self, weights, key):
+        """Validation log evidence per observed value, over every occlusion level, always with the same draws."""
+        parts = eqx.combine(weights, self.rest)
+        keys = jax.random.split(key, len(self.config.occlusion))
+
+        def at(level, key):
+            hide, filtering = jax.random.split(key)
+            batch = self._hidden(self.validation_batch, level, hide)
+            return mean_log_evidence(parts.model, parts.proposal, self.settings, batch, filtering)
+
+        levels = jnp.asarray(self.config.occlusion, self.train.dt.dtype)
+        return jax.lax.map(lambda pair: at(*pair), (levels, keys)).mean()
+
+
+def fit(
+    start: Parts | Callable[[PRNGKeyArray], Parts],
+    train: Sequence[Episode],
+    validation: Sequence[Episode],
+    *,
+    key: PRNGKeyArray,
+    config: TrainingConfig = TrainingConfig(),  # noqa: B008 — immutable
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+) -> Fit:
+    """The fitted model and guide with the best validation score over `config.seeds` restarts.
+
+    `start` makes the parameters of one seed from a key. With `checkpoint`, the run is saved at every validation and,
+    called again with the same arguments, goes on where it was stopped.
+    """
+    starts = _starts(start, config.seeds, key)
+    _refuse_unfit(starts[0], train, validation, config)
+    trainable = _trainable(starts[0], config.frozen)
+    weights, rest = _stacked(starts, trainable)
+    dtype = starts[0].model.dtype
+    program = _Program(config, rest, pad(train, dtype=dtype), pad(validation, dtype=dtype), channel_groups(train[0]))
+    state = _fresh(program, weights)
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        state = _resumed(path, state, config)
+    state = _run(program, state, key, path, progress)
+    return _result(state, rest)
+
+
+def _starts(start, seeds: int, key: PRNGKeyArray) -> list[Parts]:
+    if isinstance(start, Parts):
+        if seeds > 1:
+            raise ValueError(f"{seeds} seeds from one start would be {seeds} equal fits; pass a function of a key.")
+        return [start]
+    return [start(k) for k in jax.random.split(jax.random.fold_in(key, 2**31 - 1), seeds)]
+
+
+def _refuse_unfit(parts: Parts, train, validation, config: TrainingConfig) -> None:
+    if not train or not validation:
+        raise ValueError(f"{len(train)} training and {len(validation)} validation episodes; each needs at least one.")
+    for e in (*train, *validation):
+        refuse_other_channels(parts.model, e)
+    parts.model.validate()
+    refuse_mismatch(parts.model, parts.proposal, estimator_settings(config.settings, config.estimator))
+
+
+def _fresh(program: _Program, weights) -> State:
+    seeds, checks = program.config.seeds, -(-program.config.steps // program.config.validate_every)
+    dtype = program.train.dt.dtype
+    return State(
+        weights=weights,
+        optimiser=jax.vmap(program.optimiser.init)(weights),
+        best=weights,
+        best_score=jnp.full(seeds, -jnp.inf, dtype),
+        diverged=jnp.zeros(seeds, bool),
+        step=jnp.zeros((), jnp.int32),
+        validation=jnp.full((checks, seeds), jnp.nan, dtype),
+        training=jnp.full((checks, seeds), jnp.nan, dtype),
+    )
+
+
+def _resumed(path: Path, like: State, config: TrainingConfig) -> State:
+    state, notes = load_tree(path, like)
+    if notes.get("config") != _plain(config):
+        changed = {k for k, v in _plain(config).items() if notes.get("config", {}).get(k) != v}
+        raise ValueError(
+            f"{path} belongs to a run with other settings ({', '.join(sorted(changed))} differ). "
+            "Give this run another checkpoint file, or the settings of that one."
+        )
+    return state
+
+
+def _plain(config: TrainingConfig) -> dict:
+    """The config as JSON gives it back: tuples are lists there."""
+    return jax.tree.map(lambda x: list(x) if isinstance(x, tuple) else x, asdict(config), is_leaf=lambda x: isinstance(x, tuple))
+
+
+def _run(program: _Program, state: State, key, path: Path | None, progress: bool) -> State:
+    config = program.config
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, disable=not progress) as bar:
+        task = bar.add_task("fit", total=config.steps, completed=int(state.step))
+        while int(state.step) < config.steps:
+            count = min(config.validate_every, config.steps - int(state.step))
+            state = _advanced(program, state, key, count)
+            if path is not None:
+                save_tree(path, state, {"config": _plain(config)})
+            score = np.asarray(state.best_score).max()
+            bar.update(task, completed=int(state.step), description=f"fit  validation {score:.4f}")
+            if bool(state.diverged.all()):
+                raise DivergedError(_where_diverged(state, config, path), _last_good(state, program.rest))
+    return state
+
+
+def _advanced(program: _Program, state: State, key, count: int) -> State:
+    check = int(state.step) // program.config.validate_every
+    weights, optimiser, diverged, value = program.block(
+        state.weights, state.optimiser, state.diverged, state.step, key, count=count
+    )
+    score = program.validate(weights, jax.random.fold_in(key, 2**31 - 2))
+    better = score > state.best_score  # False for NaN
+
+    def kept(new, old):
+        return jnp.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    return State(
+        weights=weights,
+        optimiser=optimiser,
+        best=jax.tree.map(kept, weights, state.best),
+        best_score=jnp.where(better, score, state.best_score),
+        diverged=diverged,
+        step=state.step + count,
+        validation=state.validation.at[check].set(score),
+        training=state.training.at[check].set(value),
+    )
+
+
+def _where_diverged(state: State, config: TrainingConfig, path: Path | None) -> str:
+    kept = f" The last good parameters are in {path}." if path is not None else ""
+    return (
+        f"all {config.seeds} seeds diverged (a loss or gradient was not finite) by step {int(state.step)} of "
+        f"{config.steps}; the best validation score before was {float(state.best_score.max()):.4f}.{kept} "
+        f"Lower learning_rate ({config.learning_rate:g}) or clip ({config.clip:g}), or check the data's scale."
+    )
+
+
+def _last_good(state: State, rest) -> Fit | None:
+    return _result(state, rest) if bool(jnp.isfinite(state.best_score).any()) else None
+
+
+def _result(state: State, rest) -> Fit:
+    score = np.asarray(state.best_score)
+    every = [eqx.combine(jax.tree.map(lambda x, i=i: x[i], state.best), rest) for i in range(len(score))]
+    best = int(np.argmax(score))
+    return Fit(
+        model=every[best].model,
+        proposal=every[best].proposal,
+        seed=best,
+        every=every,
+        score=score,
+        validation=np.asarray(state.validation),
+        training=np.asarray(state.training),
+        diverged=np.asarray(state.diverged),
+    )

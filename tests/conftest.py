@@ -1,0 +1,10 @@
+"""What every test runs under: double precision, shapes and types checked at run time, the same random cases each time."""
+
+import jax
+import jaxtyping
+from hypothesis import settings
+
+jax.config.update("jax_enable_x64", True)
+settings.register_profile("house", deadline=None, derandomize=True)
+settings.load_profile("house")
+jaxtyping.install_import_hook("vhydro", "beartype.beartype")
