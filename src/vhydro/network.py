@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 class Network(eqx.Module):
     """Affine layers with tanh between them."""
 
-    weights: tuple[Float[Array, "outputs inputs"], ...]
-    biases: tuple[Float[Array, "outputs"], ...]
+    weights: tuple[Float[Array, "_outputs _inputs"], ...]  # layers differ in size
+    biases: tuple[Float[Array, "_outputs"], ...]
 
     def __call__(self, x: Float[Array, "inputs"]) -> Float[Array, "outputs"]:
         for w, b in zip(self.weights[:-1], self.biases[:-1], strict=True):

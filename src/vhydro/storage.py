@@ -196,12 +196,12 @@ def _difference(found: Named, expected: Named) -> str:
     return ""
 
 
-def _on_host(name: str, array: Any) -> np.ndarray:
-    """The array in plain memory of its own, if it is finite and of a type that can be stored."""
+def _on_host(kind: str, name: str, array: Any) -> np.ndarray:
+    """The array in plain memory of its own, if it is of a type that can be stored and, in a model, finite."""
     if str(array.dtype) not in DTYPES.split():
         raise ValueError(f"{name} is {_brief(array)}; expected one of {DTYPES}.")
     array = np.array(array, order="C")
-    if not np.isfinite(array).all():
+    if kind == "model" and not np.isfinite(array).all():
         raise ValueError(f"{name} holds a non-finite value; expected finite numbers only.")
     return array
 
@@ -217,7 +217,7 @@ def _write(path: Path, kind: str, nodes: Named, arrays: Named, notes: Named | No
     """Nothing; the new file has been read back before it takes the place of an old one."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no directory {path.parent}; create it first. {UNWRITTEN}")
-    held = {name: _on_host(name, array) for name, array in arrays.items()}
+    held = {name: _on_host(kind, name, array) for name, array in arrays.items()}
     document = {"version": VERSION, "kind": kind, "nodes": nodes, "notes": notes or {}}
     document["tensors"] = _outlines({}, held)
     document["sha256"] = _digest(document, held)
@@ -249,7 +249,7 @@ def _read(path: Path, kind: str) -> tuple[Named, dict[str, np.ndarray]]:
         raise ValueError(f"tensor {difference}.")
     if document["sha256"] != (digest := _digest(document, arrays)):
         raise ValueError(f"the checksum is {digest}; expected {document['sha256']:.80}.")
-    return document, {name: _on_host(name, array) for name, array in arrays.items()}
+    return document, {name: _on_host(kind, name, array) for name, array in arrays.items()}
 
 
 def _document(data: bytes) -> Named:
