@@ -1,4 +1,4 @@
-"""What every test runs under: double precision, shapes and types checked at run time, the same random cases each time."""
+"""What every test runs under: double precision, types and shapes checked, the same random cases each time."""
 
 import jax
 import jaxtyping

@@ -78,7 +78,9 @@ def test_nothing_observed_changes_nothing():
     np.testing.assert_array_equal(out.log_evidence, 0.0)
     np.testing.assert_array_equal(out.log_square, 0.0)
     np.testing.assert_array_equal(out.mean, mean)
-    np.testing.assert_allclose(out.scale @ np.swapaxes(out.scale, 1, 2), scale @ np.swapaxes(scale, 1, 2), rtol=1e-12)
+    np.testing.assert_allclose(
+        out.scale @ np.swapaxes(out.scale, 1, 2), scale @ np.swapaxes(scale, 1, 2), rtol=1e-12
+    )
 
 
 def test_axis_aligned_update_is_the_general_one():
@@ -105,7 +107,9 @@ def test_a_near_singular_prior_keeps_its_posterior(log_condition):
     turn, _ = np.linalg.qr(rng.standard_normal((3, 3)))
     axes = 10.0 ** -np.array([0, 1, log_condition / 2])
     factor = np.linalg.qr((turn * axes).T, mode="r").T
-    out = conditioned(*map(jnp.asarray, (np.zeros(3), factor, turn.T, np.ones(3), np.ones(3), np.ones(3, bool))))
+    out = conditioned(
+        *map(jnp.asarray, (np.zeros(3), factor, turn.T, np.ones(3), np.ones(3), np.ones(3, bool)))
+    )
     total = axes**2 + 1
     assert out.log_evidence == pytest.approx(-0.5 * (np.log(2 * np.pi * total) + 1 / total).sum(), rel=1e-12)
     after = np.asarray(out.scale)
@@ -144,7 +148,9 @@ def test_log_sum_is_scipys(axis):
     values = 300 * np.random.default_rng(0).standard_normal((4, 5))
     values[0] = -np.inf
     values[1, 2], values[2, 3] = -np.inf, 900.0
-    np.testing.assert_allclose(log_sum(jnp.asarray(values), axis=axis), logsumexp(values, axis=axis), rtol=1e-14)
+    np.testing.assert_allclose(
+        log_sum(jnp.asarray(values), axis=axis), logsumexp(values, axis=axis), rtol=1e-14
+    )
 
 
 def test_log_sum_of_nothing_and_of_everything():
@@ -190,7 +196,10 @@ def test_second_moment_ratio_is_the_integral(d, diagonal):
     for seed in range(8):
         mean, root, guide_mean, guide = target_and_guide(seed, d, diagonal)
         ours = log_second_moment_ratio(
-            jnp.asarray(mean), as_scale(root, diagonal[0]), jnp.asarray(guide_mean), as_scale(guide, diagonal[1])
+            jnp.asarray(mean),
+            as_scale(root, diagonal[0]),
+            jnp.asarray(guide_mean),
+            as_scale(guide, diagonal[1]),
         )
         wide = np.linalg.eigvalsh(2 * guide @ guide.T - root @ root.T).min() > 0
         assert np.isfinite(ours) == wide
@@ -217,7 +226,7 @@ def test_a_law_is_its_own_perfect_guide(diagonal):
     assert abs(ratio) < 1e-12
 
 
-# --- gradients --------------------------------------------------------------------------------------------------------
+# --- gradients ----------------------------------------------------------------------------------------------
 
 
 def finite(tree):

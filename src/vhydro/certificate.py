@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from vhydro.gaussian import Conditioned, log_second_moment_ratio, log_sum
+from vhydro.gaussian import Conditioned, log_second_moment_ratio
 from vhydro.model import Branches
+from vhydro.small import log_sum
 
 # The rule aims this far inside the budget, so that rounding cannot push a certified step over it.
 MARGIN = 1e-3
@@ -127,7 +128,7 @@ def branch_terms(after: Conditioned, guide: Branches | None, *, exact: bool = Fa
 def particle_terms(
     carrier: Branches, after: Conditioned, guide: Branches | None, *, exact: bool = False
 ) -> Terms:
-    """The terms of one particle, over all its modes jointly; without a guide only the carrier counts.
+    """The terms of each particle, over all its modes jointly; without a guide only the carrier counts.
 
     `exact` says that the guide is the conditional itself, for which A = 1.
     """
@@ -142,8 +143,10 @@ def particle_terms(
 
 
 def mode_moment(
-    log_target: Float[Array, "modes"], log_guide: Float[Array, "modes"], log_ratio: Float[Array, "modes"] | float = 0.0
-) -> Float[Array, ""]:
+    log_target: Float[Array, "modes *particles"],
+    log_guide: Float[Array, "modes *particles"],
+    log_ratio: Float[Array, "modes *particles"] | float = 0.0,
+) -> Float[Array, "*particles"]:
     """`log Σ_s γ_s² / κ_s · ratio_s`: a mode without target mass costs nothing, one the guide misses is infinite."""
     possible = log_target > -jnp.inf
     terms = 2 * jnp.where(possible, log_target, 0.0) - log_guide + log_ratio
@@ -177,7 +180,7 @@ def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"]) -> Mixi
         terms = terms._replace(log_guide=jnp.full_like(terms.log_guide, jnp.inf))
     log_omega = log_weight + terms.log_evidence
     log_omega = jnp.where(jnp.isnan(log_omega), -jnp.inf, log_omega)
-    omega = jnp.exp(log_omega - log_sum(log_omega))
+    omega = jnp.exp(log_omega - log_sum(log_omega.ravel()))
     omega = jnp.where(jnp.isfinite(omega), omega, 1 / omega.size)  # nothing is likely: nothing is preferred
     if gate.fixed is None:
         effective = 1 / jnp.sum(omega**2)

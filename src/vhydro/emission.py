@@ -5,10 +5,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from vhydro.gaussian import LOG_2PI, Conditioned, Scale, conditioned, conditioned_axes
+from vhydro.gaussian import LOG_2PI, Conditioned, Scale, conditioned, conditioned_axes, is_diagonal
 from vhydro.network import Network
+from vhydro.small import matvec, over, total
 
 
 class Observation(NamedTuple):
@@ -18,9 +20,12 @@ class Observation(NamedTuple):
     observed: Bool[Array, "channels"]
 
 
-def _log_likelihood(error, noise, observed) -> Float[Array, ""]:
-    terms = -0.5 * ((error / noise) ** 2 + LOG_2PI) - jnp.log(noise)
-    return jnp.where(observed, terms, 0.0).sum()
+def _log_likelihood(
+    expected: Float[Array, "channels *particles"], noise: Float[Array, "channels"], seen: Observation
+) -> Float[Array, "*particles"]:
+    value, observed, noise = (over(x, expected.ndim - 1) for x in (seen.value, seen.observed, noise))
+    terms = -0.5 * ((value - expected) / noise) ** 2 - (jnp.log(noise) + 0.5 * LOG_2PI)
+    return total(jnp.where(observed, terms, 0.0))
 
 
 class LinearEmission(eqx.Module):
@@ -44,19 +49,19 @@ class LinearEmission(eqx.Module):
         assert self.axes is not None
         return self.matrix[jnp.arange(len(self.axes)), jnp.asarray(self.axes)]
 
-    def mean(self, z: Float[Array, "latent"]) -> Float[Array, "channels"]:
+    def mean(self, z: Float[Array, "latent *particles"]) -> Float[Array, "channels *particles"]:
         """The expected standardised observation."""
         if self.axes is not None:
-            return self.gain * z[jnp.asarray(self.axes)] + self.offset
-        return self.matrix @ z + self.offset
+            return over(self.gain, z.ndim - 1) * z[np.asarray(self.axes)] + over(self.offset, z.ndim - 1)
+        return matvec(self.matrix, z) + over(self.offset, z.ndim - 1)
 
-    def log_likelihood(self, z: Float[Array, "latent"], seen: Observation) -> Float[Array, ""]:
-        return _log_likelihood(seen.value - self.mean(z), self.noise, seen.observed)
+    def log_likelihood(self, z: Float[Array, "latent *particles"], seen: Observation) -> Float[Array, "*particles"]:
+        return _log_likelihood(self.mean(z), self.noise, seen)
 
-    def condition(self, mean: Float[Array, "latent"], scale: Scale, seen: Observation) -> Conditioned:
-        """The exact update of one mode's Gaussian by what was seen."""
-        residual = seen.value - self.mean(mean)
-        if self.axes is not None and scale.ndim == 1:
+    def condition(self, mean: Float[Array, "latent *particles"], scale: Scale, seen: Observation) -> Conditioned:
+        """The exact update of one mode's Gaussian by what was seen; particles share the scale."""
+        residual = over(seen.value, mean.ndim - 1) - self.mean(mean)
+        if self.axes is not None and is_diagonal(scale, mean):
             return conditioned_axes(mean, scale, self.axes, self.gain, self.noise, residual, seen.observed)
         return conditioned(mean, scale, self.dense(), self.noise, residual, seen.observed)
 
@@ -77,15 +82,18 @@ class NetworkEmission(eqx.Module):
     def noise(self) -> Float[Array, "channels"]:
         return self.noise_floor + jnp.exp(self.log_noise)
 
-    def mean(self, z: Float[Array, "latent"]) -> Float[Array, "channels"]:
+    def mean(self, z: Float[Array, "latent *particles"]) -> Float[Array, "channels *particles"]:
         """The expected standardised observation."""
         return self.network(z)
 
-    def log_likelihood(self, z: Float[Array, "latent"], seen: Observation) -> Float[Array, ""]:
-        return _log_likelihood(seen.value - self.mean(z), self.noise, seen.observed)
+    def log_likelihood(self, z: Float[Array, "latent *particles"], seen: Observation) -> Float[Array, "*particles"]:
+        return _log_likelihood(self.mean(z), self.noise, seen)
 
-    def condition(self, mean: Float[Array, "latent"], scale: Scale, seen: Observation) -> Conditioned:
+    def condition(self, mean: Float[Array, "latent *particles"], scale: Scale, seen: Observation) -> Conditioned:
         """The update of one mode's Gaussian with f linearised at its mean: a guide, not a certificate."""
+        if mean.ndim > 1:
+            one = jax.vmap(self.condition, in_axes=(-1, None, None), out_axes=-1)
+            return one(mean, scale[..., 0], seen)
         residual = seen.value - self.mean(mean)
         return conditioned(mean, scale, jax.jacfwd(self.network)(mean), self.noise, residual, seen.observed)
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from vhydro.library import Library, values
 from vhydro.network import Network
+from vhydro.small import matvec, over, pick
 
 
 class PortHamiltonianFlow(eqx.Module):
@@ -33,22 +34,33 @@ class PortHamiltonianFlow(eqx.Module):
         factor = jnp.tril(self.dissipation)
         return factor @ jnp.swapaxes(factor, -1, -2)
 
-    def energy(self, z: Float[Array, "latent"]) -> Float[Array, "modes"]:
+    def energy(self, z: Float[Array, "latent *particles"]) -> Float[Array, "modes *particles"]:
         """The Hamiltonian of every mode at z."""
-        energy = self.coefficients @ values(self.library, z)
+        energy = matvec(self.coefficients, values(self.library, z))
         return energy if self.smooth is None else energy + self.smooth(z)
 
-    def velocity(self, starts: Float[Array, "modes latent"], drive: Float[Array, "modes latent"]):
-        # The gradient of Σ_s H_s(z_s) with respect to all starts at once is every mode's own gradient.
-        gradient = jax.grad(lambda zs: jnp.diagonal(jax.vmap(self.energy)(zs)).sum())(starts)
-        return jnp.einsum("sij,sj->si", self.skew() - self.resistance(), gradient) + drive
+    def _total_energy(self, starts: Float[Array, "modes latent *particles"]) -> Float[Array, ""]:
+        """The energies of all modes, each at its own start, summed over particles."""
+        swapped = jnp.swapaxes(starts, 0, 1)
+        energy = jnp.einsum("sp,ps...->s...", self.coefficients, values(self.library, swapped))
+        if self.smooth is not None:
+            energy = energy + jnp.einsum("ss...->s...", self.smooth(swapped))
+        return energy.sum()
+
+    def velocity(
+        self, starts: Float[Array, "modes latent *particles"], drive: Float[Array, "modes latent ..."]
+    ) -> Float[Array, "modes latent *particles"]:
+        """`ż` of every mode at its own start."""
+        # No start enters two energies: the gradient of their sum is every mode's and every particle's own.
+        gradient = jax.grad(self._total_energy)(starts)
+        return jnp.einsum("sij,sj...->si...", self.skew() - self.resistance(), gradient) + drive
 
     def step(
-        self, starts: Float[Array, "modes latent"], action: Float[Array, "inputs"], dt: Float[Array, ""]
-    ) -> Float[Array, "modes latent"]:
+        self, starts: Float[Array, "modes latent *particles"], action: Float[Array, "inputs"], dt: Float[Array, ""]
+    ) -> Float[Array, "modes latent *particles"]:
         """Where each mode takes its own start in one step of length dt."""
         h = dt / self.substeps
-        drive = self.port @ action
+        drive = over(self.port @ action, starts.ndim - 2)
 
         def rk4(z):
             k1 = self.velocity(z, drive)
@@ -75,16 +87,19 @@ class LinearFlow(eqx.Module):
 
     def step(
         self,
-        starts: Float[Array, "modes latent"],
+        starts: Float[Array, "modes latent *particles"],
         action: Float[Array, "inputs"],
         dt: Float[Array, ""],  # noqa: ARG002 — one contract for every flow
-    ) -> Float[Array, "modes latent"]:
+    ) -> Float[Array, "modes latent *particles"]:
         """Where each mode takes its own start in one step."""
-        return jnp.einsum("sij,sj->si", self.matrix, starts) + self.offset + self.port @ action
+        move = jnp.einsum("sij,sj...->si...", self.matrix, starts)
+        return move + over(self.offset + self.port @ action, starts.ndim - 2)
 
-    def shared_step(self, z: Float[Array, "latent"], action: Float[Array, "inputs"]) -> Float[Array, "modes latent"]:
+    def shared_step(
+        self, z: Float[Array, "latent *particles"], action: Float[Array, "inputs"]
+    ) -> Float[Array, "modes latent *particles"]:
         """The same when all modes start at one z: a single matrix product."""
-        return self.matrix @ z + self.offset + self.port @ action
+        return matvec(self.matrix, z) + over(self.offset + self.port @ action, z.ndim - 1)
 
 
 class Reset(eqx.Module):
@@ -97,13 +112,16 @@ class Reset(eqx.Module):
     raw: Float[Array, "modes modes momenta"]
     momenta: tuple[int, ...] = eqx.field(static=True)
 
-    def starts(self, mode: Int[Array, ""], z: Float[Array, "latent"]) -> Float[Array, "modes latent"]:
+    def starts(
+        self, mode: Int[Array, "*particles"], z: Float[Array, "latent *particles"]
+    ) -> Float[Array, "modes latent *particles"]:
         """Where each next mode starts from z in this mode; staying in the mode changes nothing."""
-        modes = self.raw.shape[0]
-        changed = jnp.arange(modes) != mode
-        factor = jnp.where(changed[:, None], jnp.tanh(self.raw[mode]), 1.0)
-        everywhere = jnp.broadcast_to(z, (modes, z.shape[0]))
-        return everywhere.at[:, jnp.asarray(self.momenta)].multiply(factor, unique_indices=True)
+        modes, axes = self.raw.shape[0], z.ndim - 1
+        stays = over(jnp.arange(modes), axes) == mode
+        factor = jnp.where(stays[:, None], 1.0, pick(over(jnp.tanh(self.raw), axes), mode))
+        kept = jnp.ones_like(factor[:, 0])
+        rows = [factor[:, self.momenta.index(j)] if j in self.momenta else kept for j in range(z.shape[0])]
+        return jnp.stack(rows, axis=1) * z
 
 
 Flow = PortHamiltonianFlow | LinearFlow

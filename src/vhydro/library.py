@@ -15,9 +15,9 @@ class Monomial:
 
     powers: tuple[int, ...]
 
-    def value(self, z: Float[Array, "latent"]) -> Float[Array, ""]:
+    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
         factors = [z[i] ** n for i, n in enumerate(self.powers) if n]
-        out = jnp.ones((), z.dtype)
+        out = jnp.ones_like(z[0])
         for f in factors:
             out = out * f
         return out
@@ -32,7 +32,7 @@ class Sine:
 
     axis: int
 
-    def value(self, z: Float[Array, "latent"]) -> Float[Array, ""]:
+    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
         return jnp.sin(z[self.axis])
 
     def text(self, names: Sequence[str]) -> str:
@@ -45,7 +45,7 @@ class Cosine:
 
     axis: int
 
-    def value(self, z: Float[Array, "latent"]) -> Float[Array, ""]:
+    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
         return jnp.cos(z[self.axis])
 
     def text(self, names: Sequence[str]) -> str:
@@ -60,7 +60,7 @@ class Penetration:
     at: float
     side: Literal["above", "below"] = "above"
 
-    def value(self, z: Float[Array, "latent"]) -> Float[Array, ""]:
+    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
         gap = z[self.axis] - self.at
         return 0.5 * jnp.maximum(gap if self.side == "above" else -gap, 0.0) ** 2
 
@@ -73,7 +73,7 @@ Term = Monomial | Sine | Cosine | Penetration
 Library = tuple[Term, ...]
 
 
-def values(library: Library, z: Float[Array, "latent"]) -> Float[Array, "terms"]:
+def values(library: Library, z: Float[Array, "latent *particles"]) -> Float[Array, "terms *particles"]:
     """Every term of the library at z."""
     return jnp.stack([t.value(z) for t in library])
 

@@ -1,6 +1,6 @@
 """The hybrid model: a mode that switches, a state that flows within it, sensors that see part of it.
 
-Single-particle code throughout; the filter maps it over particles in one place.
+Every function takes one particle, or many along a last axis (see `small`).
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,20 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vhydro.emission import Emission, LinearEmission, NetworkEmission
 from vhydro.flow import Flow, LinearFlow, PortHamiltonianFlow, Reset
-from vhydro.gaussian import Scale
 from vhydro.library import Library
 from vhydro.network import Network, network
+from vhydro.small import log_softmax, over, pick
 
 
 class Branches(eqx.Module):
-    """A law over the next (mode, z): `Σ_s p_s N(mean_s, scale_s)`. Carrier and guide are both of this form."""
+    """A law over the next (mode, z): `Σ_s p_s N(mean_s, scale_s)`. Carrier and guide are both of this form.
 
-    log_mode: Float[Array, "*batch modes"]
-    mean: Float[Array, "*batch modes latent"]
-    scale: Float[Array, "*batch modes latent"] | Float[Array, "*batch modes latent latent"]
+    A scale shared by all particles has particle axes of length one.
+    """
+
+    log_mode: Float[Array, "modes *particles"]
+    mean: Float[Array, "modes latent *particles"]
+    scale: Float[Array, "modes latent ..."]
 
 
 class ModeKernel(eqx.Module):
@@ -34,14 +37,15 @@ class ModeKernel(eqx.Module):
     feasible: Bool[Array, "modes modes"]
 
     def log_probability(
-        self, mode: Int[Array, ""], z: Float[Array, "latent"], action: Float[Array, "inputs"]
-    ) -> Float[Array, "modes"]:
+        self, mode: Int[Array, "*particles"], z: Float[Array, "latent *particles"], action: Float[Array, "inputs"]
+    ) -> Float[Array, "modes *particles"]:
         """The log probability of every next mode."""
-        if self.drive is None:
-            # The table is normalised once for all particles; each only looks up its row.
-            return jax.nn.log_softmax(jnp.where(self.feasible, self.logits, -jnp.inf), axis=-1)[mode]
-        logits = self.logits[mode] + self.drive(jnp.concatenate([z, action]))
-        return jax.nn.log_softmax(jnp.where(self.feasible[mode], logits, -jnp.inf))
+        axes = z.ndim - 1
+        allowed = jnp.where(self.feasible, self.logits, -jnp.inf)
+        if self.drive is None:  # normalised once for all particles, each only looks up its row
+            return pick(over(jax.nn.log_softmax(allowed, axis=-1), axes), mode)
+        inputs = jnp.concatenate([z, jnp.broadcast_to(over(action, axes), (action.shape[0], *z.shape[1:]))])
+        return log_softmax(pick(over(allowed, axes), mode) + self.drive(inputs))
 
 
 class HybridModel(eqx.Module):
@@ -87,21 +91,28 @@ class HybridModel(eqx.Module):
         return Branches(jax.nn.log_softmax(self.start_log_mode), self.start_mean, scale)
 
     def next_means(
-        self, mode: Int[Array, ""], z: Float[Array, "latent"], action: Float[Array, "inputs"], dt: Float[Array, ""]
-    ) -> Float[Array, "modes latent"]:
+        self,
+        mode: Int[Array, "*particles"],
+        z: Float[Array, "latent *particles"],
+        action: Float[Array, "inputs"],
+        dt: Float[Array, ""],
+    ) -> Float[Array, "modes latent *particles"]:
         """Where every next mode takes z."""
         if self.reset is None and isinstance(self.flow, LinearFlow):
             return self.flow.shared_step(z, action)
-        starts = jnp.broadcast_to(z, (self.modes, self.latent)) if self.reset is None else self.reset.starts(mode, z)
+        starts = jnp.broadcast_to(z, (self.modes, *z.shape)) if self.reset is None else self.reset.starts(mode, z)
         return self.flow.step(starts, action, dt)
 
     def transition(
-        self, mode: Int[Array, ""], z: Float[Array, "latent"], action: Float[Array, "inputs"], dt: Float[Array, ""]
+        self,
+        mode: Int[Array, "*particles"],
+        z: Float[Array, "latent *particles"],
+        action: Float[Array, "inputs"],
+        dt: Float[Array, ""],
     ) -> Branches:
         """The carrier `P(s', z' | s, z, a)`. Paper: Sec. 2."""
-        return Branches(
-            self.kernel.log_probability(mode, z, action), self.next_means(mode, z, action, dt), self.noise
-        )
+        log_mode = self.kernel.log_probability(mode, z, action)
+        return Branches(log_mode, self.next_means(mode, z, action, dt), over(self.noise, z.ndim - 1))
 
     def validate(self) -> "HybridModel":
         """This model, if every parameter is finite and every mode can go somewhere."""

@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vhydro.small import matvec, over
+
 
 class Network(eqx.Module):
     """Affine layers with tanh between them."""
@@ -12,10 +14,10 @@ class Network(eqx.Module):
     weights: tuple[Float[Array, "_outputs _inputs"], ...]  # layers differ in size
     biases: tuple[Float[Array, "_outputs"], ...]
 
-    def __call__(self, x: Float[Array, "inputs"]) -> Float[Array, "outputs"]:
+    def __call__(self, x: Float[Array, "inputs *particles"]) -> Float[Array, "outputs *particles"]:
         for w, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = jnp.tanh(w @ x + b)
-        return self.weights[-1] @ x + self.biases[-1]
+            x = jnp.tanh(matvec(w, x) + over(b, x.ndim - 1))
+        return matvec(self.weights[-1], x) + over(self.biases[-1], x.ndim - 1)
 
 
 def network(

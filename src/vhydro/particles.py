@@ -9,6 +9,8 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from vhydro.small import running_sum, total
+
 
 
 class Draw(NamedTuple):
@@ -28,9 +30,9 @@ def step_noise(layout: tuple[Draw, ...], key: PRNGKeyArray, step: Int[Array, ""]
     One call of the generator, both of its output words used: half the work of `jax.random`, the same Threefry.
     """
     sizes = [int(np.prod(d.shape)) for d in layout]
-    total = sum(sizes)
+    count = sum(sizes)
     words = threefry_2x32(
-        jax.random.key_data(jax.random.fold_in(key, step)), jnp.arange(total + total % 2, dtype=jnp.uint32)
+        jax.random.key_data(jax.random.fold_in(key, step)), jnp.arange(count + count % 2, dtype=jnp.uint32)
     )
     ends = np.cumsum(sizes)
     return {
@@ -58,20 +60,19 @@ def effective_share(log_weight: Float[Array, "particles"]) -> Float[Array, ""]:
 
 # --- resampling -------------------------------------------------------------------------------------------------------
 # Each scheme says how many of `count` sorted points lie below each cumulative weight; `_ancestors` turns those numbers
-# into indices by scatter and cumulative maximum, which on a CPU beats a search by a factor of four.
+# into indices by scatter and running sum, which on a CPU beats a search several times over.
 
 
-def _ancestors(below: Int[Array, "parents"], count: int) -> Int[Array, "count"]:
-    below = below.at[-1].set(count)
-    start = jnp.concatenate([jnp.zeros(1, below.dtype), below[:-1]])
-    start = jnp.where(below > start, start, count)
-    marks = jnp.zeros(count, below.dtype).at[start].max(jnp.arange(below.shape[0], dtype=below.dtype), mode="drop")
-    return jax.lax.cummax(marks)
+def _ancestors(below: Int[Array, "parents"], count: int, dtype) -> Int[Array, "count"]:
+    # Point j belongs to the first parent with more than j points below it: as many parents come before it as have
+    # at most j. Counted in floats, which hold these integers exactly and have the faster running sum.
+    marks = jnp.zeros(count, dtype).at[below].add(1.0, mode="drop")
+    return jnp.minimum(running_sum(marks).astype(jnp.int32), below.shape[0] - 1)
 
 
 def _cumulative(weight: Float[Array, "parents"], count: int) -> Float[Array, "parents"]:
-    total = jnp.cumsum(weight)
-    return count * (total / total[-1])
+    summed = running_sum(weight)
+    return count * (summed / summed[-1])
 
 
 def _clipped(below: Float[Array, "parents"], count: int) -> Int[Array, "parents"]:
@@ -80,7 +81,7 @@ def _clipped(below: Float[Array, "parents"], count: int) -> Int[Array, "parents"
 
 def systematic(weight: Float[Array, "parents"], uniform: Float[Array, ""], count: int) -> Int[Array, "count"]:
     """Ancestors at equal distances with one random offset."""
-    return _ancestors(_clipped(jnp.ceil(_cumulative(weight, count) - uniform), count), count)
+    return _ancestors(_clipped(jnp.ceil(_cumulative(weight, count) - uniform), count), count, weight.dtype)
 
 
 def stratified(weight: Float[Array, "parents"], uniform: Float[Array, "count"], count: int) -> Int[Array, "count"]:
@@ -88,15 +89,15 @@ def stratified(weight: Float[Array, "parents"], uniform: Float[Array, "count"], 
     cumulative = _cumulative(weight, count)
     cell = _clipped(jnp.floor(cumulative), count)
     inside = uniform[jnp.minimum(cell, count - 1)] < cumulative - cell
-    return _ancestors(_clipped(cell + inside, count), count)
+    return _ancestors(_clipped(cell + inside, count), count, weight.dtype)
 
 
 def multinomial(weight: Float[Array, "parents"], uniform: Float[Array, "count"], count: int) -> Int[Array, "count"]:
     """Independent ancestors, from `count + 1` uniforms made into sorted points by exponential spacings."""
-    gaps = jnp.cumsum(-jnp.log(uniform))
+    gaps = running_sum(-jnp.log(uniform))
     points = gaps[:-1] / gaps[-1]
     below = jnp.searchsorted(points, _cumulative(weight, 1), side="right")
-    return _ancestors(below.astype(jnp.int32), count)
+    return _ancestors(below.astype(jnp.int32), count, weight.dtype)
 
 
 def residual(weight: Float[Array, "parents"], uniform: Float[Array, "count"], count: int) -> Int[Array, "count"]:
@@ -106,12 +107,12 @@ def residual(weight: Float[Array, "parents"], uniform: Float[Array, "count"], co
     left = (count - sure.sum()).astype(jnp.int32)
     rest = share - sure
     # Only the first `left` of the random points count; the others are sent past the end.
-    total = jnp.cumsum(rest)
-    gaps = jnp.cumsum(jnp.where(jnp.arange(count + 1) <= left, -jnp.log(uniform), 0.0))
+    summed = running_sum(rest)
+    gaps = running_sum(jnp.where(jnp.arange(count + 1) <= left, -jnp.log(uniform), 0.0))
     points = jnp.where(jnp.arange(count) < left, gaps[:-1] / gaps[-1], 2.0)
-    extra = jnp.searchsorted(points, total / jnp.where(total[-1] > 0, total[-1], 1.0), side="right")
+    extra = jnp.searchsorted(points, summed / jnp.where(summed[-1] > 0, summed[-1], 1.0), side="right")
     extra = extra.at[-1].set(left)
-    return _ancestors(_clipped(jnp.cumsum(sure) + extra, count), count)
+    return _ancestors(_clipped(running_sum(sure) + extra, count), count, weight.dtype)
 
 
 class Resampler(NamedTuple):
@@ -137,19 +138,22 @@ def stratified_choice(share: Float[Array, "*shape"], uniform: Float[Array, ""]) 
 
     Systematic selection: every particle keeps its own probability, so weights stay unbiased.
     """
-    total = jnp.cumsum(share.ravel()) + uniform
-    edges = jnp.floor(jnp.concatenate([uniform[None], total]))
+    ends = running_sum(share.ravel()) + uniform
+    edges = jnp.floor(jnp.concatenate([uniform[None], ends]))
     chosen = edges[1:] > edges[:-1]
     # A share of exactly 1 or 0 must not depend on how the sum was rounded.
     flat = share.ravel()
     return jnp.where(flat >= 1, True, jnp.where(flat <= 0, False, chosen)).reshape(share.shape)
 
 
-def categorical(log_probability: Float[Array, "modes"], uniform: Float[Array, ""]) -> Int[Array, ""]:
+def categorical(
+    log_probability: Float[Array, "modes *particles"], uniform: Float[Array, "*particles"]
+) -> Int[Array, "*particles"]:
     """The mode at this quantile; a mode of probability 0 is never returned."""
     probability = jnp.exp(log_probability)
-    point, below, mode = uniform * probability.sum(), jnp.zeros_like(uniform), jnp.zeros((), jnp.int32)
-    for p in probability[:-1]:  # a handful of modes: unrolled, this is one fused loop over particles
+    point, below = uniform * total(probability), jnp.zeros_like(uniform)
+    mode = jnp.zeros(uniform.shape, jnp.int32)
+    for p in probability[:-1]:
         below = below + p
         mode = mode + (point > below)
     return mode

@@ -9,18 +9,25 @@ from vhydro.emission import LinearEmission, Observation
 from vhydro.gaussian import Conditioned
 from vhydro.model import Branches, HybridModel
 from vhydro.network import Network, network
+from vhydro.small import log_softmax, over
 
 MAX_LOG_SCALE = 3.0  # a guide may be at most e³ ≈ 20 times wider or narrower than what it starts from
 
 
-def _features(model: HybridModel, mode, z, action, seen: Observation) -> Float[Array, "features"]:
-    one_hot = jax.nn.one_hot(mode, model.modes, dtype=z.dtype)
-    return jnp.concatenate([z, one_hot, action, seen.value, seen.observed.astype(z.dtype)])
+def _features(model: HybridModel, mode, z, action, seen: Observation) -> Float[Array, "features *particles"]:
+    one_hot = jax.nn.one_hot(mode, model.modes, dtype=z.dtype, axis=0)
+    given = jnp.concatenate([action, seen.value, seen.observed.astype(z.dtype)])
+    return jnp.concatenate([z, one_hot, jnp.broadcast_to(over(given, z.ndim - 1), (given.shape[0], *z.shape[1:]))])
 
 
-def _split(model: HybridModel, out: Float[Array, "outputs"]):
+def _split(model: HybridModel, out: Float[Array, "outputs *particles"]):
     m, d = model.modes, model.latent
-    return out[:m], out[m : m + m * d].reshape(m, d), out[m + m * d :].reshape(m, d)
+    shape = (m, d, *out.shape[1:])
+    return out[:m], out[m : m + m * d].reshape(shape), out[m + m * d :].reshape(shape)
+
+
+def _stretch(raw: Float[Array, "modes latent *particles"]) -> Float[Array, "modes latent *particles"]:
+    return jnp.exp(MAX_LOG_SCALE * jnp.tanh(raw / MAX_LOG_SCALE))
 
 
 class ConditionedProposal(eqx.Module):
@@ -36,19 +43,19 @@ class ConditionedProposal(eqx.Module):
         model: HybridModel,
         carrier: Branches,
         after: Conditioned,
-        mode: Int[Array, ""],
-        z: Float[Array, "latent"],
+        mode: Int[Array, "*particles"],
+        z: Float[Array, "latent *particles"],
         action: Float[Array, "inputs"],
         seen: Observation,
     ) -> Branches:
-        """The guide of one particle; `after` holds every mode's update by `seen`."""
-        log_mode = jax.nn.log_softmax(carrier.log_mode + after.log_evidence)
+        """The guide of each particle; `after` holds every mode's update by `seen`."""
+        log_mode = log_softmax(carrier.log_mode + after.log_evidence)
         if self.residual is None:
             return Branches(log_mode, after.mean, after.scale)
         tilt, shift, stretch = _split(model, self.residual(_features(model, mode, z, action, seen)))
-        stretch = jnp.exp(MAX_LOG_SCALE * jnp.tanh(stretch / MAX_LOG_SCALE))
-        scale = after.scale * (stretch if after.scale.ndim == 2 else stretch[..., None])
-        return Branches(jax.nn.log_softmax(log_mode + tilt), after.mean + carrier.scale * shift, scale)
+        # Rows of a factor are stretched: coordinate i becomes wider, the factor stays triangular.
+        stretch = _stretch(stretch) if after.scale.ndim == after.mean.ndim else _stretch(stretch)[:, :, None]
+        return Branches(log_softmax(log_mode + tilt), after.mean + carrier.scale * shift, after.scale * stretch)
 
     def exact(self, model: HybridModel) -> bool:
         """Whether the guide is the conditional itself: A = 1, one scale per mode for all particles."""
@@ -68,20 +75,23 @@ class AmortizedProposal(eqx.Module):
         model: HybridModel,
         carrier: Branches,
         after: Conditioned | None,  # noqa: ARG002 — one contract for every proposal
-        mode: Int[Array, ""],
-        z: Float[Array, "latent"],
+        mode: Int[Array, "*particles"],
+        z: Float[Array, "latent *particles"],
         action: Float[Array, "inputs"],
         seen: Observation,
     ) -> Branches:
-        """The guide of one particle."""
-        error = jnp.where(seen.observed, seen.value - jax.vmap(model.emission.mean)(carrier.mean), 0.0)
-        features = jnp.concatenate([_features(model, mode, z, action, seen), error.ravel()])
+        """The guide of each particle."""
+        axes = z.ndim - 1
+        expected = jax.vmap(model.emission.mean)(carrier.mean)
+        error = jnp.where(over(seen.observed, axes), over(seen.value, axes) - expected, 0.0)
+        error = error.reshape(-1, *z.shape[1:])
+        features = jnp.concatenate([_features(model, mode, z, action, seen), error])
         logits, shift, stretch = _split(model, self.network(features))
-        feasible = model.kernel.feasible.any(0)
+        feasible = over(model.kernel.feasible.any(0), axes)
         return Branches(
-            jax.nn.log_softmax(jnp.where(feasible, logits, -jnp.inf)),
+            log_softmax(jnp.where(feasible, logits, -jnp.inf)),
             carrier.mean + carrier.scale * shift,
-            carrier.scale * jnp.exp(MAX_LOG_SCALE * jnp.tanh(stretch / MAX_LOG_SCALE)),
+            carrier.scale * _stretch(stretch),
         )
 
     def exact(self, model: HybridModel) -> bool:  # noqa: ARG002

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vhydro.episodes import Batch, Episode, pad
 from vhydro.filter import Belief, Filtered, Frame, Particles, belief_of
 from vhydro.filter.run import frames_of, padded_length, refuse_other_channels
-from vhydro.filter.step import pick
 from vhydro.gaussian import log_density
 from vhydro.model import HybridModel
+from vhydro.small import pick
 
 
 class Smoothed(NamedTuple):
@@ -26,14 +26,11 @@ class Smoothed(NamedTuple):
 
 def _log_transitions(model: HybridModel, particles: Particles, frame: Frame, mode, z) -> Float[Array, "particles"]:
     """How likely each particle is to move to (mode, z)."""
-    carriers = jax.vmap(lambda s, x: model.transition(s, x, frame.action, frame.dt), in_axes=-1, out_axes=-1)(
-        particles.mode, particles.z
-    )
+    carriers = model.transition(particles.mode, particles.z, frame.action, frame.dt)
 
     def to_one(mode, z):
-        scale = pick(model.noise, mode)
-        means, log_mode = pick(carriers.mean, mode), pick(carriers.log_mode, mode)
-        return log_mode + jax.vmap(lambda m: log_density(z - m, scale), in_axes=-1)(means)
+        log_mode, mean, scale = (pick(x, mode) for x in (carriers.log_mode, carriers.mean, carriers.scale))
+        return log_mode + log_density(z[:, None] - mean, scale)
 
     return jax.vmap(to_one, in_axes=-1)(mode, z)
 
@@ -67,7 +64,7 @@ def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories
     nexts = nexts._replace(valid=jnp.concatenate([batch.valid[1:], jnp.zeros(1, bool)]))
     _, points = jax.lax.scan(step, start, (history, nexts, jnp.arange(rows)), reverse=True)
     equal = jnp.full(trajectories, -np.log(trajectories), model.dtype)
-    belief = jax.vmap(lambda m, z: belief_of(model, Particles(m, z, equal)))(points.mode, points.z)
+    belief = jax.vmap(lambda m, z: belief_of(model, Particles(m, z, equal, jnp.ones((), model.dtype))))(points.mode, points.z)
     return Smoothed(points.mode, points.z, belief)
 
 

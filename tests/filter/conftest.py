@@ -20,7 +20,7 @@ def _switching_model(modes=2, *, dense=True, inputs=0, dtype=jnp.float64, feasib
 
     `dense` channels mix the coordinates; otherwise each reads one. `sharp` divides the sensors' noise.
     """
-    noise = np.array([0.7, 0.6]) / sharp
+    noise = np.array([0.9, 0.8]) / sharp
     emission = (
         linear_emission([[1.0, 0.5], [-0.3, 0.8]], noise=noise, offset=[0.2, -0.1], dtype=dtype)
         if dense

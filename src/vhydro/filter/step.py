@@ -4,7 +4,6 @@ Paper: Alg. 1 with Thm 1. Differs: λ per particle, stratified component draws, 
 modes and marginal z.
 """
 
-from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -13,12 +12,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vhydro.certificate import Certificate, Mixing, frozen_mixing, mixing, pilot_mixing
 from vhydro.emission import Observation
-from vhydro.filter.laws import Frame, Laws, Particles, Shared, marginal_laws, sampled_laws
+from vhydro.filter.laws import Frame, Laws, Particles, marginal_laws, sampled_laws
 from vhydro.filter.settings import FilterSettings, population
-from vhydro.gaussian import LOG_2PI, coloured, log_density, log_sum, moments
-from vhydro.model import HybridModel
+from vhydro.gaussian import LOG_2PI, coloured, is_diagonal, log_density, moments
+from vhydro.model import Branches, HybridModel
 from vhydro.particles import RESAMPLERS, Noise, categorical, effective_share, pareto_k, stratified_choice
 from vhydro.proposal import Proposal
+from vhydro.small import log_sum, pick, total
 
 
 class Record(NamedTuple):
@@ -55,80 +55,91 @@ class Moved(NamedTuple):
     log_gain: Float[Array, "particles"]
 
 
-def pick(values: Float[Array, "modes *rest"], mode: Int[Array, ""]) -> Float[Array, "*rest"]:
-    """The entry of one mode, by selection: a gather per particle would be far slower."""
-    return reduce(lambda out, m: jnp.where(mode == m, values[m], out), range(1, values.shape[0]), values[0])
-
-
 # --- resample ---------------------------------------------------------------------------------------------------------
 
 
-def _resample(tree, log_weight, log_first, settings: FilterSettings, noise: Noise, allowed):
-    """The tree and its weights, resampled with probabilities `exp(log_first)` if their ESS asks for it.
+def _resample(tree, log_weight, ahead, ess, settings: FilterSettings, noise: Noise, allowed):
+    """The tree and its weights, resampled if `ess`, the ESS/N of the resampling probabilities, asks for it.
 
-    Weights after resampling are `w/(N v)` with v the first-stage probabilities: 1/N when v = w.
+    Probabilities are the weights, times `exp(ahead)` if given. New weights are `w/(N v)` with v the probability.
     """
     n, parents = settings.particles, log_weight.shape[0]
-    log_first = jax.lax.stop_gradient(log_first) if settings.soft == 1 else log_first
-    if settings.soft < 1:
-        uniform = jnp.log1p(-jnp.asarray(settings.soft, log_first.dtype)) - jnp.log(parents)
-        log_first = jnp.logaddexp(jnp.log(settings.soft) + log_first, uniform)
+    soft, log_n = settings.soft, jnp.log(jnp.asarray(n, log_weight.dtype))
+    log_first = log_weight if ahead is None else log_weight + ahead - log_sum(log_weight + ahead)
+    log_first = jax.lax.stop_gradient(log_first) if soft == 1 else log_first
+    if soft < 1:
+        uniform = jnp.log1p(-jnp.asarray(soft, log_first.dtype)) - jnp.log(parents)
+        log_first = jnp.logaddexp(jnp.log(soft) + log_first, uniform)
 
     def resampled(_):
-        ancestors = RESAMPLERS[settings.resampler].ancestors(
-            jax.lax.stop_gradient(jnp.exp(log_first)), noise["resample"], n
-        )
-        weight = log_weight - log_first if settings.soft < 1 else jax.lax.stop_gradient(log_weight - log_first)
-        taken = jax.tree.map(lambda x: jnp.take(x, ancestors, axis=-1), (tree, weight))
-        return taken[0], taken[1] - jnp.log(jnp.asarray(n, weight.dtype))
+        first = jax.lax.stop_gradient(jnp.exp(log_first))
+        ancestors = RESAMPLERS[settings.resampler].ancestors(first, noise["resample"], n)
+
+        def taken(x):
+            if x.shape[-1] != parents:  # shared by all particles
+                return x
+            # One flat gather keeps the particles contiguous; a gather of columns would transpose the population.
+            rows = jnp.arange(x.size // parents, dtype=ancestors.dtype)[:, None] * parents
+            flat = x.reshape(-1).at[(rows + ancestors).reshape(-1)].get(mode="promise_in_bounds")
+            return flat.reshape(*x.shape[:-1], n)
+
+        if ahead is None and soft == 1:
+            return jax.tree.map(taken, tree), jnp.full(n, -log_n)
+        weight = log_weight - log_first if soft < 1 else jax.lax.stop_gradient(log_weight - log_first)
+        return jax.tree.map(taken, tree), taken(weight) - log_n
 
     if parents != n:
         return *resampled(None), allowed
-    wanted = allowed & (effective_share(jax.lax.stop_gradient(log_first)) < settings.ess_threshold)
     if settings.ess_threshold == 0:
-        return tree, log_weight, jnp.zeros_like(wanted)
+        return tree, log_weight, jnp.zeros((), bool)
+    wanted = allowed & ((ess < settings.ess_threshold) | (settings.ess_threshold == 1))
     return *jax.lax.cond(wanted, resampled, lambda _: (tree, log_weight), None), wanted
 
 
 # --- gate -------------------------------------------------------------------------------------------------------------
 
 
-def _gate(model, settings: FilterSettings, laws: Laws, shared, log_weight, frame: Frame, noise: Noise) -> Mixing:
+def _gate(model, settings: FilterSettings, laws: Laws, log_weight, frame: Frame, noise: Noise) -> Mixing:
     gate = settings.gate
     if gate.closed_form:
         assert laws.terms is not None
         if laws.terms.log_evidence.ndim == 2:  # one branch per mode
-            log_weight = log_weight + laws.log_mode
+            log_weight = log_weight + laws.carrier.log_mode
         return mixing(gate, laws.terms, log_weight)
     if gate.certificate == "frozen":
         return frozen_mixing(gate, log_weight)
     if gate.certificate == "pilot":
-        drawn = jax.vmap(lambda u, e: _carrier_draw(laws, shared, u, e)[1])(noise["pilot_mode"], noise["pilot_z"])
-        return pilot_mixing(gate, log_weight, jax.vmap(_log_g, (None, 0, None))(model, drawn, frame.seen), _peak(model, frame.seen))
+        drawn = jax.vmap(lambda u, e: _carrier_draw(laws.carrier, u, e)[1])(noise["pilot_mode"], noise["pilot_z"])
+        likely = jax.vmap(model.emission.log_likelihood, in_axes=(0, None))(drawn, frame.seen)
+        return pilot_mixing(gate, log_weight, likely, _peak(model, frame.seen))
     share = jnp.full_like(log_weight, gate.fixed)
     return Mixing(share, jnp.full((), jnp.inf, share.dtype), jnp.zeros((), bool))
 
 
 def _peak(model: HybridModel, seen: Observation) -> Float[Array, ""]:
-    terms = -jnp.log(model.emission.noise) - 0.5 * LOG_2PI
-    return jnp.where(seen.observed, terms, 0.0).sum()
-
-
-def _log_g(model: HybridModel, z: Float[Array, "latent particles"], seen: Observation) -> Float[Array, "particles"]:
-    return jax.vmap(model.emission.log_likelihood, in_axes=(-1, None))(z, seen)
+    """The log of the largest likelihood any state can have."""
+    return total(jnp.where(seen.observed, -jnp.log(model.emission.noise) - 0.5 * LOG_2PI, 0.0))
 
 
 # --- propose and weigh ------------------------------------------------------------------------------------------------
 
 
-def _carrier_draw(laws: Laws, shared: Shared, uniform, normal):
+def _points(law: Branches, normal: Float[Array, "*modes latent particles"]) -> Float[Array, "modes latent particles"]:
+    """A point of every mode's Gaussian, from one noise for all modes or one each."""
+    return law.mean + jax.vmap(coloured, in_axes=(0, None if normal.ndim == 2 else 0))(law.scale, normal)
+
+
+def _densities(law: Branches, points: Float[Array, "modes latent particles"]) -> Float[Array, "modes particles"]:
+    """The log density of every mode's own point under that mode."""
+    return jax.vmap(log_density)(points - law.mean, law.scale)
+
+
+def _carrier_draw(carrier: Branches, uniform, normal):
     """A mode and a z for every particle from its carrier."""
-
-    def of_one(log_mode, mean, u, e):
-        mode = categorical(log_mode, u)
-        return mode, pick(mean + jax.vmap(coloured, (0, None))(shared.carrier_scale, e), mode)
-
-    return jax.vmap(of_one, in_axes=-1, out_axes=-1)(laws.log_mode, laws.mean, uniform, normal)
+    mode = categorical(carrier.log_mode, uniform)
+    if is_diagonal(carrier.scale[0], normal):  # one mode's point each, where a factor would need all of them
+        return mode, pick(carrier.mean, mode) + pick(carrier.scale, mode) * normal
+    return mode, pick(_points(carrier, normal), mode)
 
 
 def _from_carrier(settings: FilterSettings, share, noise: Noise) -> Bool[Array, "..."]:
@@ -145,10 +156,6 @@ def _log_mixture(share, log_carrier, log_guide):
     return jnp.logaddexp(guide, carrier)
 
 
-def _densities(mean, scale, points) -> Float[Array, "modes"]:
-    return jax.vmap(log_density)(points - mean, scale)
-
-
 def _log_ratio(settings: FilterSettings, share, log_p, log_q) -> Float[Array, "..."]:
     """`log p/q_λ` at the drawn points, with the gradient `settings.gradient` asks for."""
     mixture = _log_mixture(share, log_p, log_q)
@@ -163,88 +170,91 @@ def _fixed(settings: FilterSettings, points):
     return points if settings.gradient == "pathwise" else jax.lax.stop_gradient(points)
 
 
-def sampled_move(model, settings, laws: Laws, shared: Shared, mixed: Mixing, frame: Frame, noise: Noise) -> Moved:
+def sampled_move(model, settings, laws: Laws, mixed: Mixing, frame: Frame, noise: Noise) -> Moved:
     """Particles drawn from `Q_λ` with their modes, weighted by `g p / q_λ`."""
-    if laws.guide_mean is None:
-        mode, z = _carrier_draw(laws, shared, noise["mode"], noise["z"])
-        return Moved(mode, z, None, _log_g(model, z, frame.seen))
-    chosen = _from_carrier(settings, mixed.share, noise)
-    shortcut = laws.log_evidence is not None and settings.gradient == "pathwise"
-
-    def of_one(law: Laws, carry, share, u, e):
-        guide_scale = law.guide_scale if shared.guide_scale is None else shared.guide_scale
-        mode = categorical(jnp.where(carry, law.log_mode, law.guide_log_mode), u)
-        colour = jax.vmap(coloured, (0, None))
-        points = jnp.where(carry, law.mean + colour(shared.carrier_scale, e), law.guide_mean + colour(guide_scale, e))
-        points = _fixed(settings, points)
-        z = pick(points, mode)
-        log_g = model.emission.log_likelihood(z, frame.seen)
-        if shortcut:  # q = p g / Z, so p drops out of g p / q_λ
-            return mode, z, log_g - _log_mixture(share, 0.0, log_g - log_sum(law.log_mode + law.log_evidence))
-        log_p = pick(law.log_mode + _densities(law.mean, shared.carrier_scale, points), mode)
-        log_q = pick(law.guide_log_mode + _densities(law.guide_mean, guide_scale, points), mode)
-        return mode, z, log_g + _log_ratio(settings, share, log_p, log_q)
-
-    law = laws._replace(terms=None)
-    mode, z, log_gain = jax.vmap(of_one, in_axes=-1, out_axes=-1)(law, chosen, mixed.share, noise["mode"], noise["z"])
-    return Moved(mode, z, None, log_gain)
+    carrier, guide, share = laws.carrier, laws.guide, mixed.share
+    if guide is None:
+        mode, z = _carrier_draw(carrier, noise["mode"], noise["z"])
+        z = _fixed(settings, z)
+        log_p = pick(carrier.log_mode + _densities(carrier, z[None]), mode) if settings.gradient == "fixed" else 0.0
+        log_ratio = log_p - jax.lax.stop_gradient(log_p)
+        return Moved(mode, z, None, model.emission.log_likelihood(z, frame.seen) + log_ratio)
+    chosen = _from_carrier(settings, share, noise)
+    mode = categorical(jnp.where(chosen, carrier.log_mode, guide.log_mode), noise["mode"])
+    points = _fixed(settings, jnp.where(chosen, _points(carrier, noise["z"]), _points(guide, noise["z"])))
+    z = pick(points, mode)
+    log_g = model.emission.log_likelihood(z, frame.seen)
+    if laws.log_evidence is not None and settings.gradient == "pathwise":
+        # The guide is the conditional, q = p g / Z, so p drops out of g p / q_λ.
+        log_z = log_sum(carrier.log_mode + laws.log_evidence)
+        return Moved(mode, z, None, log_g - _log_mixture(share, 0.0, log_g - log_z))
+    log_p = pick(carrier.log_mode + _densities(carrier, points), mode)
+    log_q = pick(guide.log_mode + _densities(guide, points), mode)
+    return Moved(mode, z, None, log_g + _log_ratio(settings, share, log_p, log_q))
 
 
-def exact_move(model, settings, laws: Laws, shared: Shared, mixed: Mixing, frame: Frame, noise: Noise) -> Moved:
+def exact_move(model, settings, laws: Laws, mixed: Mixing, frame: Frame, noise: Noise) -> Moved:
     """Every particle in every mode: z is drawn within each, modes are weighted and not drawn."""
-    modes, n = laws.log_mode.shape
-    chosen = None if laws.guide_mean is None else _from_carrier(settings, mixed.share, noise)
-    shortcut = laws.log_evidence is not None and settings.gradient == "pathwise"
-
-    def of_one(law: Laws, carry, share, e):
-        points = law.mean + jax.vmap(coloured)(shared.carrier_scale, e)
-        guide_scale = law.guide_scale if shared.guide_scale is None else shared.guide_scale
-        if carry is not None:
-            points = jnp.where(carry[:, None], points, law.guide_mean + jax.vmap(coloured)(guide_scale, e))
-        points = _fixed(settings, points)
-        log_g = jax.vmap(model.emission.log_likelihood, (0, None))(points, frame.seen)
-        if carry is None:
-            return points, law.log_mode + log_g
-        if shortcut:
-            return points, law.log_mode + log_g - _log_mixture(share, 0.0, log_g - law.log_evidence)
-        log_p = _densities(law.mean, shared.carrier_scale, points)
-        log_q = _densities(law.guide_mean, guide_scale, points)
-        return points, law.log_mode + log_g + _log_ratio(settings, share, log_p, log_q)
-
-    law = laws._replace(terms=None)
-    points, log_gain = jax.vmap(of_one, in_axes=-1, out_axes=-1)(law, chosen, mixed.share, noise["z"])
+    carrier, guide = laws.carrier, laws.guide
+    modes, n = carrier.log_mode.shape
+    points = _points(carrier, noise["z"])
+    if guide is not None:
+        chosen = _from_carrier(settings, mixed.share, noise)
+        points = jnp.where(chosen[:, None], points, _points(guide, noise["z"]))
+    points = _fixed(settings, points)
+    log_g = jax.vmap(model.emission.log_likelihood, in_axes=(0, None))(points, frame.seen)
+    log_gain = carrier.log_mode + log_g
+    if guide is not None and laws.log_evidence is not None and settings.gradient == "pathwise":
+        log_gain = log_gain - _log_mixture(mixed.share, 0.0, log_g - laws.log_evidence)
+    elif guide is not None:
+        log_p, log_q = _densities(carrier, points), _densities(guide, points)
+        log_gain = log_gain + _log_ratio(settings, mixed.share, log_p, log_q)
+    elif settings.gradient == "fixed":
+        log_p = _densities(carrier, points)
+        log_gain = log_gain + log_p - jax.lax.stop_gradient(log_p)
     mode = jnp.repeat(jnp.arange(modes, dtype=jnp.int32), n)
     return Moved(mode, jnp.moveaxis(points, 0, 1).reshape(-1, modes * n), None, log_gain.reshape(-1))
 
 
-def marginal_move(settings, laws: Laws, spread, mixed: Mixing, noise: Noise) -> Moved:
+def marginal_move(settings, laws: Laws, mixed: Mixing, noise: Noise) -> Moved:
     """Gaussian particles: only the mode is drawn, from `(1−λ) κ + λ π`, or none at all."""
-    modes, n = laws.log_mode.shape
+    carrier, guide, covariance = laws.carrier, laws.guide, laws.covariance
+    assert guide is not None and covariance is not None and laws.log_evidence is not None
+    modes, n = carrier.log_mode.shape
     if settings.exact_modes:
         mode = jnp.repeat(jnp.arange(modes, dtype=jnp.int32), n)
-        mean = jnp.moveaxis(laws.mean, 0, 1).reshape(-1, modes * n)
-        covariance = jnp.moveaxis(spread, 0, 2).reshape(*spread.shape[1:3], modes * n)
-        return Moved(mode, mean, covariance, (laws.log_mode + laws.log_evidence).reshape(-1))
+        mean = jnp.moveaxis(carrier.mean, 0, 1).reshape(-1, modes * n)
+        covariance = jnp.moveaxis(covariance, 0, 2).reshape(*covariance.shape[1:3], modes * n)
+        return Moved(mode, mean, covariance, (carrier.log_mode + laws.log_evidence).reshape(-1))
     chosen = _from_carrier(settings, mixed.share, noise)
-
-    def of_one(law: Laws, cov, carry, share, u):
-        mode = categorical(jnp.where(carry, law.log_mode, law.guide_log_mode), u)
-        log_p, log_q = pick(law.log_mode, mode), pick(law.guide_log_mode, mode)
-        gain = log_p + pick(law.log_evidence, mode) - _log_mixture(share, log_p, log_q)
-        return Moved(mode, pick(law.mean, mode), pick(cov, mode), gain)
-
-    law = laws._replace(terms=None)
-    return jax.vmap(of_one, in_axes=-1, out_axes=-1)(law, spread, chosen, mixed.share, noise["mode"])
+    mode = categorical(jnp.where(chosen, carrier.log_mode, guide.log_mode), noise["mode"])
+    log_p, log_q = pick(carrier.log_mode, mode), pick(guide.log_mode, mode)
+    log_gain = log_p + pick(laws.log_evidence, mode) - _log_mixture(mixed.share, log_p, log_q)
+    return Moved(mode, pick(carrier.mean, mode), pick(covariance, mode), log_gain)
 
 
-def _redrawn(model, laws: Laws, shared: Shared, moved: Moved, frame: Frame, noise: Noise, lost) -> Moved:
+def _redrawn(model, carrier: Branches, moved: Moved, frame: Frame, noise: Noise, lost) -> Moved:
     """The same step drawn from the carrier alone, where every weight was zero."""
 
     def again(_):
-        mode, z = _carrier_draw(laws, shared, noise["redraw"], noise["z"])
-        return Moved(mode, z, None, _log_g(model, z, frame.seen))
+        mode, z = _carrier_draw(carrier, noise["redraw"], noise["z"])
+        return Moved(mode, z, None, model.emission.log_likelihood(z, frame.seen))
 
     return jax.lax.cond(lost, again, lambda _: moved, None)
+
+
+def _normalised(log_weight: Float[Array, "particles"]):
+    """Weights that sum to one, the log of what they summed to, and their ESS/N; equal ones if all were zero."""
+    top = jax.lax.stop_gradient(jnp.max(log_weight))
+    alive = jnp.isfinite(top)
+    weight = jnp.exp(log_weight - jnp.where(alive, top, 0.0))
+    summed = weight.sum()
+    still = jax.lax.stop_gradient(weight)
+    square = still @ still
+    log_normaliser = jnp.where(alive, jnp.log(jnp.where(alive, summed, 1.0)) + top, -jnp.inf)
+    flat = -jnp.log(jnp.asarray(log_weight.shape[0], log_weight.dtype))
+    ess = jnp.where(alive, jax.lax.stop_gradient(summed) ** 2 / (jnp.where(alive, square, 1.0) * weight.size), 1.0)
+    return jnp.where(alive, log_weight - log_normaliser, flat), log_normaliser, ess
 
 
 # --- the step ---------------------------------------------------------------------------------------------------------
@@ -255,7 +265,15 @@ def initial(model: HybridModel, settings: FilterSettings) -> Particles:
     k, d = population(model, settings), model.latent
     covariance = jnp.zeros((d, d, k), model.dtype) if settings.marginal else None
     log_weight = jnp.full(k, -jnp.log(jnp.asarray(k, model.dtype)), model.dtype)
-    return Particles(jnp.zeros(k, jnp.int32), jnp.zeros((d, k), model.dtype), log_weight, covariance)
+    ess = jnp.ones((), model.dtype)
+    return Particles(jnp.zeros(k, jnp.int32), jnp.zeros((d, k), model.dtype), log_weight, ess, covariance)
+
+
+def _predictive(laws: Laws) -> Float[Array, "particles"]:
+    """How likely each particle's carrier makes the observation, in closed form."""
+    assert laws.terms is not None
+    ahead = laws.terms.log_evidence
+    return log_sum(ahead + laws.carrier.log_mode) if ahead.ndim == 2 else ahead
 
 
 def filter_step(
@@ -268,60 +286,49 @@ def filter_step(
 ) -> tuple[Particles, Record, Belief]:
     """The population after one more observation, what the step certifies, and what is believed."""
 
-    def laws_of(p: Particles):
-        return (
-            marginal_laws(model, settings, p, frame)
-            if settings.marginal
-            else sampled_laws(model, proposal, settings, p, frame)
-        )
+    def laws_of(p: Particles) -> Laws:
+        if settings.marginal:
+            return marginal_laws(model, settings, p.mode, p.z, p.covariance, frame)
+        return sampled_laws(model, proposal, settings, p.mode, p.z, frame)
 
-    before = particles
     # Look ahead and resample.
     allowed = frame.valid & ~frame.first
     if settings.lookahead:
-        laws, shared = laws_of(particles)
-        held = (laws, shared) if settings.marginal else laws
-        assert laws.terms is not None
-        ahead = laws.terms.log_evidence
-        ahead = log_sum(ahead + laws.log_mode, axis=0) if ahead.ndim == 2 else ahead
-        first = particles.log_weight + ahead
-        held, log_weight, resampled = _resample(
-            held, particles.log_weight, first - log_sum(first), settings, noise, allowed
-        )
-        laws, shared = held if settings.marginal else (held, shared)
+        laws = laws_of(particles)
+        ahead = _predictive(laws)
+        ess = effective_share(jax.lax.stop_gradient(particles.log_weight + ahead))
+        laws, log_weight, resampled = _resample(laws, particles.log_weight, ahead, ess, settings, noise, allowed)
     else:
-        particles, log_weight, resampled = _resample(
-            particles, particles.log_weight, particles.log_weight, settings, noise, allowed
+        held = particles._replace(log_weight=None, ess=None)
+        held, log_weight, resampled = _resample(
+            held, particles.log_weight, None, particles.ess, settings, noise, allowed
         )
-        laws, shared = laws_of(particles)
+        laws = laws_of(held)
 
     # Gate: λ before anything is drawn.
-    mixed = _gate(model, settings, laws, shared, log_weight, frame, noise)
+    mixed = _gate(model, settings, laws, log_weight, frame, noise)
 
     # Propose from Q_λ and weigh by g p / q_λ.
     if settings.marginal:
-        moved = marginal_move(settings, laws, shared, mixed, noise)
+        moved = marginal_move(settings, laws, mixed, noise)
     else:
         move = exact_move if settings.exact_modes else sampled_move
-        moved = move(model, settings, laws, shared, mixed, frame, noise)
+        moved = move(model, settings, laws, mixed, frame, noise)
     lost = jnp.zeros((), bool)
-    if laws.guide_mean is not None and not settings.marginal and not settings.exact_modes:
+    if laws.guide is not None and not settings.marginal and not settings.exact_modes:
         lost = ~jnp.any(jnp.isfinite(moved.log_gain + log_weight)) & frame.valid
-        moved = _redrawn(model, laws, shared, moved, frame, noise, lost)
+        moved = _redrawn(model, laws.carrier, moved, frame, noise, lost)
 
     # Normalise; a particle that left the numbers has weight zero.
-    kept = jnp.isfinite(moved.z).all(0) & ~jnp.isnan(moved.log_gain)
-    z = jnp.where(kept, moved.z, 0.0)
-    log_gain = jnp.where(kept, moved.log_gain, -jnp.inf)
+    finite = jnp.isfinite(total(moved.z))
+    z = jnp.where(finite, moved.z, 0.0)
+    log_gain = jnp.where(finite & ~jnp.isnan(moved.log_gain), moved.log_gain, -jnp.inf)
     repeats = log_gain.shape[0] // log_weight.shape[0]
     log_weight = jnp.tile(log_weight, repeats) + log_gain
-    log_normaliser = log_sum(log_weight)
-    alive = jnp.isfinite(log_normaliser)
-    flat = -jnp.log(jnp.asarray(log_weight.shape[0], log_weight.dtype))
-    log_weight = jnp.where(alive, log_weight - log_normaliser, flat)
+    log_weight, log_normaliser, ess = _normalised(log_weight)
 
-    after = Particles(moved.mode, z, log_weight, moved.covariance)
-    after = jax.tree.map(lambda new, old: jnp.where(frame.valid, new, old), after, before)
+    after = Particles(moved.mode, z, log_weight, ess, moved.covariance)
+    after = jax.tree.map(lambda new, old: jnp.where(frame.valid, new, old), after, particles)
     step_ess = effective_share(log_gain)
     record = Record(
         mixing=mixed.share.mean(),
@@ -329,10 +336,10 @@ def filter_step(
         certificate=jnp.asarray(_CODES[settings.gate.certificate], jnp.int32),
         certified=mixed.certified,
         bound=mixed.bound,
-        ess=effective_share(log_weight),
+        ess=after.ess,
         step_ess=step_ess,
         relative_variance=1 / jnp.maximum(step_ess, 1 / log_gain.shape[0]) - 1,
-        log_normaliser=jnp.where(frame.valid, jnp.where(alive, log_normaliser, -jnp.inf), 0.0),
+        log_normaliser=jnp.where(frame.valid, log_normaliser, 0.0),
         resampled=resampled,
         redrawn=lost,
         pareto_k=pareto_k(log_weight) if settings.pareto else None,
