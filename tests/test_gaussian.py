@@ -1,4 +1,4 @@
-"""Densities and exact updates against numpy, scipy and grids, on many random Gaussians at once."""
+"""Densities, exact updates and the small algebra under them, against numpy, scipy and grids."""
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,9 @@ from vhydro.gaussian import (
     conditioned_axes,
     log_density,
     log_second_moment_ratio,
-    log_sum,
     moments,
 )
+from vhydro.small import UNROLL, all_finite, log_sum, log_sum_modes, matvec, pick, total
 
 CASES = 40
 
@@ -153,9 +153,30 @@ def test_log_sum_is_scipys(axis):
     )
 
 
-def test_log_sum_of_nothing_and_of_everything():
-    assert log_sum(jnp.full(3, -jnp.inf)) == -jnp.inf
-    assert log_sum(jnp.array([0.0, jnp.inf])) == jnp.inf
+@pytest.mark.parametrize("function", [log_sum, log_sum_modes])
+def test_log_sum_of_little_nothing_and_everything(function):
+    values = jnp.array([-jnp.inf, -900.0, -901.0])
+    assert float(function(values)) == pytest.approx(float(logsumexp(values)), rel=1e-14)
+    assert function(jnp.full(3, -jnp.inf)) == -jnp.inf
+    assert function(jnp.array([0.0, jnp.inf])) == jnp.inf
+
+
+@pytest.mark.parametrize("columns", [0, 1, 3, UNROLL + 1])
+def test_unrolled_algebra_is_algebra(columns):
+    """On both sides of the size at which it is no longer unrolled, and for a vector of no entries."""
+    rng = np.random.default_rng(columns)
+    matrix, vector = rng.standard_normal((2, 4, columns)), rng.standard_normal(columns)
+    np.testing.assert_allclose(matvec(jnp.asarray(matrix), jnp.asarray(vector)), matrix @ vector, atol=1e-13)
+    np.testing.assert_allclose(total(jnp.asarray(vector)), vector.sum(), atol=1e-13)
+
+
+def test_entries_are_picked_and_checked_by_row():
+    values = jnp.asarray(np.random.default_rng(0).standard_normal((3, 2)))
+    for mode in range(3):
+        np.testing.assert_array_equal(pick(values, jnp.asarray(mode)), values[mode])
+        np.testing.assert_array_equal(pick(values > 0, jnp.asarray(mode)), values[mode] > 0)
+    broken = values.at[1, 0].set(jnp.nan).at[2, 0].set(jnp.inf)
+    np.testing.assert_array_equal(all_finite(broken), [False, True])
 
 
 def ratio_on_a_grid(mean, root, guide_mean, guide_root):
@@ -262,6 +283,7 @@ def test_the_gradient_of_the_ratio_is_finite(diagonal, width):
     assert finite(jax.grad(log_second_moment_ratio, (0, 1, 2, 3))(*at))
 
 
-def test_the_gradient_of_log_sum_is_the_softmax():
+@pytest.mark.parametrize("function", [log_sum, log_sum_modes])
+def test_the_gradient_of_log_sum_is_the_softmax(function):
     values = jnp.array([-jnp.inf, 0.0, 1.0, 800.0])
-    np.testing.assert_allclose(jax.grad(log_sum)(values), jax.nn.softmax(values), atol=1e-15)
+    np.testing.assert_allclose(jax.grad(function)(values), jax.nn.softmax(values), atol=1e-15)

@@ -159,7 +159,7 @@ def log_bound(terms: Terms, share: Float[Array, "*shape"]) -> Float[Array, "*sha
     return -jnp.log(certain)
 
 
-def smallest_share(terms: Terms, budget: Float[Array, "*shape"], gate: Gate) -> Float[Array, "*shape"]:
+def smallest_share(terms: Terms, budget: Float[Array, "..."], gate: Gate) -> Float[Array, "*shape"]:
     """The smallest λ in [floor, 1] whose bound is within the budget, or the fallback where there is none.
 
     Paper: Thm 1, Eq. (5). Differs: solved for the two-sided bound, which is linear in λ after inversion.

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import threefry_2x32
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray
 
 from vhydro.small import running_sum, total
 
@@ -75,7 +75,7 @@ def _cumulative(weight: Float[Array, "parents"], count: int) -> Float[Array, "pa
     return count * (summed / summed[-1])
 
 
-def _clipped(below: Float[Array, "parents"], count: int) -> Int[Array, "parents"]:
+def _clipped(below: Num[Array, "parents"], count: int) -> Int[Array, "parents"]:
     return jnp.clip(below, 0, count).astype(jnp.int32)
 
 
@@ -133,7 +133,7 @@ RESAMPLERS: dict[str, Resampler] = {
 # --- choosing a component and a mode ---------------------------------------------------------------------------------
 
 
-def stratified_choice(share: Float[Array, "*shape"], uniform: Float[Array, ""]) -> Float[Array, "*shape"]:
+def stratified_choice(share: Float[Array, "*shape"], uniform: Float[Array, ""]) -> Bool[Array, "*shape"]:
     """True for particle i with probability `share_i`, the number of Trues fixed up to rounding by their sum.
 
     Systematic selection: every particle keeps its own probability, so weights stay unbiased.
