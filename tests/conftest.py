@@ -5,6 +5,8 @@ import jaxtyping
 from hypothesis import settings
 
 jax.config.update("jax_enable_x64", True)
+# Tests are many small programs: where a cache directory is set, keep those that took a moment to compile too.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
 jaxtyping.install_import_hook("vhydro", "beartype.beartype")

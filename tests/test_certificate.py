@@ -341,6 +341,29 @@ def test_both_paths_of_condition_give_the_same_terms():
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("axes", [None, (1, 0)], ids=["full sensor", "axis-aligned"])
+def test_many_particles_have_the_terms_of_each(axes):
+    """Along a last axis, with one carrier scale for all, as the filter calls it; guides diagonal and full."""
+    n, modes = 6, 3
+    for full_guide in (False, True):
+        case = random_cases(4, n, modes, 2, 2, axes=axes, full_guide=full_guide, together=n)
+        case = case._replace(scale=np.broadcast_to(case.scale[:1], case.scale.shape))
+
+        @jax.jit
+        def many(case):
+            last = Case(*(jnp.moveaxis(each, 0, -1) for each in case))
+            sensor = jax.tree.map(lambda x: x[0], Case(*map(jnp.asarray, case)))
+            emission = LinearEmission(sensor.matrix, sensor.offset, jnp.log(sensor.noise), 0.0, axes)
+            carrier = Branches(last.log_mode, last.mean, last.scale[..., :1])
+            condition = jax.vmap(emission.condition, (0, 0, None))
+            after = condition(carrier.mean, carrier.scale, Observation(sensor.value, sensor.observed))
+            return particle_terms(carrier, after, guide_of(last)), branch_terms(after, guide_of(last))
+
+        for found, alone in zip(many(case), terms_of(case, axes), strict=True):
+            for a, b in zip(found, alone, strict=True):
+                np.testing.assert_allclose(np.moveaxis(a, -1, 0), b, rtol=1e-9, atol=1e-9)
+
+
 def test_nothing_observed_costs_nothing():
     case = random_cases(1, 60, 3, 2, 2)
     case = case._replace(observed=np.zeros_like(case.observed))
@@ -353,7 +376,7 @@ def test_nothing_observed_costs_nothing():
 
 
 def test_without_a_guide_only_the_carrier_counts():
-    carrier, after = updated(jax.tree.map(jnp.asarray, one_of(random_cases(2, 1, 2, 1, 1), 0)))
+    carrier, after = jax.jit(updated)(one_of(random_cases(2, 1, 2, 1, 1), 0))
     for terms in (particle_terms(carrier, after, None), branch_terms(after, None)):
         np.testing.assert_array_equal(terms.log_guide, jnp.inf)
     for terms in (particle_terms(carrier, after, None, exact=True), branch_terms(after, None, exact=True)):

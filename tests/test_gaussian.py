@@ -17,7 +17,7 @@ from vhydro.gaussian import (
     log_second_moment_ratio,
     moments,
 )
-from vhydro.small import UNROLL, all_finite, log_sum, log_sum_modes, matvec, pick, total
+from vhydro.small import BLOCK, UNROLL, log_softmax, log_sum, matvec, over, pick, running_sum, total
 
 CASES = 40
 
@@ -58,9 +58,9 @@ def test_conditioned_is_the_kalman_update(d, channels, diagonal):
     mean, scale, *sensor = random_update(d, d, channels)
     if diagonal:
         scale = np.abs(np.diagonal(scale, axis1=1, axis2=2))
-    out = jax.vmap(conditioned)(mean, scale, *sensor)
-    covs = jax.vmap(lambda s: as_factor(s) @ as_factor(s).T)(scale)
-    for i, cov in enumerate(np.asarray(covs)):
+    out = jax.jit(jax.vmap(conditioned))(mean, scale, *sensor)
+    roots = scale[..., None] * np.eye(d) if diagonal else scale
+    for i, cov in enumerate(roots @ np.swapaxes(roots, 1, 2)):
         case = mean[i], cov, *(each[i] for each in sensor)
         expected = kalman(*case)
         after = np.asarray(out.scale[i])
@@ -74,7 +74,8 @@ def test_conditioned_is_the_kalman_update(d, channels, diagonal):
 
 def test_nothing_observed_changes_nothing():
     mean, scale, matrix, noise, residual, _ = random_update(4, 3, 2)
-    out = jax.vmap(conditioned)(mean, scale, matrix, noise, residual, np.zeros(residual.shape, bool))
+    nothing = np.zeros(residual.shape, bool)
+    out = jax.jit(jax.vmap(conditioned))(mean, scale, matrix, noise, residual, nothing)
     np.testing.assert_array_equal(out.log_evidence, 0.0)
     np.testing.assert_array_equal(out.log_square, 0.0)
     np.testing.assert_array_equal(out.mean, mean)
@@ -90,8 +91,8 @@ def test_axis_aligned_update_is_the_general_one():
     gain = np.random.default_rng(6).standard_normal(noise.shape)
     matrix = np.zeros((CASES, len(axes), d))
     matrix[:, np.arange(len(axes)), axes] = gain
-    general = jax.vmap(conditioned)(mean, scale, matrix, noise, residual, observed)
-    fast = jax.vmap(lambda m, s, g, n, r, o: conditioned_axes(m, s, axes, g, n, r, o))(
+    general = jax.jit(jax.vmap(conditioned))(mean, scale, matrix, noise, residual, observed)
+    fast = jax.jit(jax.vmap(lambda m, s, g, n, r, o: conditioned_axes(m, s, axes, g, n, r, o)))(
         mean, scale, gain, noise, residual, observed
     )
     np.testing.assert_allclose(fast.log_evidence, general.log_evidence, rtol=1e-10, atol=1e-10)
@@ -107,9 +108,7 @@ def test_a_near_singular_prior_keeps_its_posterior(log_condition):
     turn, _ = np.linalg.qr(rng.standard_normal((3, 3)))
     axes = 10.0 ** -np.array([0, 1, log_condition / 2])
     factor = np.linalg.qr((turn * axes).T, mode="r").T
-    out = conditioned(
-        *map(jnp.asarray, (np.zeros(3), factor, turn.T, np.ones(3), np.ones(3), np.ones(3, bool)))
-    )
+    out = jax.jit(conditioned)(np.zeros(3), factor, turn.T, np.ones(3), np.ones(3), np.ones(3, bool))
     total = axes**2 + 1
     assert out.log_evidence == pytest.approx(-0.5 * (np.log(2 * np.pi * total) + 1 / total).sum(), rel=1e-12)
     after = np.asarray(out.scale)
@@ -122,7 +121,7 @@ def test_log_density_is_scipys(d):
     rng = np.random.default_rng(d)
     residual, full = rng.standard_normal((CASES, d)), factors(rng, CASES, d)
     for scale in (full, np.abs(np.diagonal(full, axis1=1, axis2=2))):
-        ours = jax.vmap(log_density)(residual, scale)
+        ours = jax.jit(jax.vmap(log_density))(residual, scale)
         root = np.asarray(jax.vmap(as_factor)(scale))
         theirs = [multivariate_normal(cov=s @ s.T).logpdf(r) for r, s in zip(residual, root, strict=True)]
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
@@ -143,40 +142,105 @@ def test_moments_are_the_weighted_ones():
     np.testing.assert_allclose(variance, np.diag(np.cov(z, aweights=weight, bias=True)))
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1])
-def test_log_sum_is_scipys(axis):
-    values = 300 * np.random.default_rng(0).standard_normal((4, 5))
-    values[0] = -np.inf
+# --- one particle and many ----------------------------------------------------------------------------------
+
+
+def one_by_one(function, *arguments):
+    """The function of single particles, mapped along the last axis; axes of length one are shared."""
+    shared = [x.shape[-1] == 1 for x in arguments]
+    mapped = jax.vmap(function, in_axes=[None if s else -1 for s in shared], out_axes=-1)
+    return jax.jit(mapped)(*(x[..., 0] if s else x for x, s in zip(arguments, shared, strict=True)))
+
+
+def particles(seed, *shapes):
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(rng.standard_normal(shape)) for shape in shapes]
+
+
+@pytest.mark.parametrize("kind", ["diagonal, shared", "diagonal, own", "full, shared", "full, own"])
+def test_many_particles_are_one_after_another(kind):
+    """Densities, draws and ratios along a last axis, with scales of their own or one for all."""
+    d, n = 3, 5
+    residual, guide_mean = particles(0, (d, n), (d, n))
+    scale = jnp.moveaxis(jnp.asarray(factors(np.random.default_rng(1), n, d)), 0, -1)
+    scale = scale if kind.startswith("full") else jnp.abs(jnp.diagonal(scale).T)
+    scale = scale if kind.endswith("own") else scale[..., :1]
+    for function in (log_density, lambda r, s: coloured(s, r)):
+        np.testing.assert_allclose(
+            function(residual, scale), one_by_one(function, residual, scale), rtol=1e-10
+        )
+    for target in (scale, scale[..., :1]):
+        at = residual, target, guide_mean, 1.5 * scale
+        alone = one_by_one(log_second_moment_ratio, *at)
+        np.testing.assert_allclose(ratio(*at), alone, rtol=1e-10)
+        assert np.isfinite(alone).any()
+
+
+def test_many_updates_are_one_after_another():
+    """The scale is shared by all particles, as a carrier's is."""
+    d, axes, n = 3, (2, 0), 5
+    mean, residual = particles(2, (d, n), (2, n))
+    (matrix, gain), noise, seen = particles(3, (2, d), (2,)), jnp.array([0.3, 0.4]), jnp.array([True, False])
+    for scale in (jnp.array([0.5, 1.0, 2.0]), jnp.asarray(factors(np.random.default_rng(4), 1, d)[0])):
+        updates = [lambda m, s, r: conditioned(m, s, matrix, noise, r, seen)]
+        if scale.ndim == 1:
+            updates.append(lambda m, s, r: conditioned_axes(m, s, axes, gain, noise, r, seen))
+        for update in updates:
+            many = jax.jit(update)(mean, over(scale, 1), residual)
+            alone = one_by_one(update, mean, over(scale, 1), residual)
+            for a, b in zip(many, alone, strict=True):
+                np.testing.assert_allclose(jnp.broadcast_to(a, b.shape), b, rtol=1e-10, atol=1e-12)
+
+
+# --- small algebra ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [4, UNROLL + 1])
+def test_log_sum_is_scipys(rows):
+    values = 300 * np.random.default_rng(0).standard_normal((rows, 5))
+    values[:, 0] = -np.inf
     values[1, 2], values[2, 3] = -np.inf, 900.0
+    np.testing.assert_allclose(log_sum(jnp.asarray(values)), logsumexp(values, axis=0), rtol=1e-14)
+    np.testing.assert_allclose(log_sum(jnp.asarray(values[:, 3])), logsumexp(values[:, 3]), rtol=1e-14)
     np.testing.assert_allclose(
-        log_sum(jnp.asarray(values), axis=axis), logsumexp(values, axis=axis), rtol=1e-14
+        log_softmax(jnp.asarray(values[:, 1:])), values[:, 1:] - logsumexp(values[:, 1:], axis=0), rtol=1e-13
     )
 
 
-@pytest.mark.parametrize("function", [log_sum, log_sum_modes])
-def test_log_sum_of_little_nothing_and_everything(function):
-    values = jnp.array([-jnp.inf, -900.0, -901.0])
-    assert float(function(values)) == pytest.approx(float(logsumexp(values)), rel=1e-14)
-    assert function(jnp.full(3, -jnp.inf)) == -jnp.inf
-    assert function(jnp.array([0.0, jnp.inf])) == jnp.inf
+def test_log_sum_of_nothing_and_of_everything():
+    assert log_sum(jnp.full(3, -jnp.inf)) == -jnp.inf
+    assert log_sum(jnp.array([0.0, jnp.inf])) == jnp.inf
 
 
 @pytest.mark.parametrize("columns", [0, 1, 3, UNROLL + 1])
-def test_unrolled_algebra_is_algebra(columns):
-    """On both sides of the size at which it is no longer unrolled, and for a vector of no entries."""
+def test_small_products_and_sums_take_any_number_of_particles(columns):
     rng = np.random.default_rng(columns)
-    matrix, vector = rng.standard_normal((2, 4, columns)), rng.standard_normal(columns)
-    np.testing.assert_allclose(matvec(jnp.asarray(matrix), jnp.asarray(vector)), matrix @ vector, atol=1e-13)
-    np.testing.assert_allclose(total(jnp.asarray(vector)), vector.sum(), atol=1e-13)
+    matrix, vectors = rng.standard_normal((2, 4, columns)), rng.standard_normal((columns, 6))
+    for vector in (vectors, vectors[:, 0]):
+        expected = np.tensordot(matrix, vector, 1)
+        np.testing.assert_allclose(matvec(jnp.asarray(matrix), jnp.asarray(vector)), expected, atol=1e-12)
+        np.testing.assert_allclose(total(jnp.asarray(vector)), vector.sum(0), atol=1e-12)
 
 
-def test_entries_are_picked_and_checked_by_row():
-    values = jnp.asarray(np.random.default_rng(0).standard_normal((3, 2)))
-    for mode in range(3):
-        np.testing.assert_array_equal(pick(values, jnp.asarray(mode)), values[mode])
-        np.testing.assert_array_equal(pick(values > 0, jnp.asarray(mode)), values[mode] > 0)
-    broken = values.at[1, 0].set(jnp.nan).at[2, 0].set(jnp.inf)
-    np.testing.assert_array_equal(all_finite(broken), [False, True])
+@pytest.mark.parametrize("length", [1, BLOCK, BLOCK + 1, BLOCK**2 + 7])
+def test_the_running_sum_is_the_cumulative_one(length):
+    values = np.random.default_rng(length).standard_normal(length)
+    np.testing.assert_allclose(running_sum(jnp.asarray(values)), np.cumsum(values), atol=1e-12)
+    marks = jnp.asarray(np.random.default_rng(1).integers(0, 3, length), jnp.float32)
+    np.testing.assert_array_equal(running_sum(marks), np.cumsum(marks))  # whole numbers, exactly
+
+
+def test_every_particle_picks_its_own_mode():
+    values = jnp.asarray(np.random.default_rng(0).standard_normal((3, 2, 5)))
+    mode = jnp.array([2, 0, 1, 1, 2])
+    expected = np.stack([values[m, :, i] for i, m in enumerate(mode)], axis=-1)
+    np.testing.assert_array_equal(pick(values, mode), expected)
+    np.testing.assert_array_equal(pick(values > 0, mode), expected > 0)
+    np.testing.assert_array_equal(pick(values[..., 0], mode[0]), values[2, :, 0])
+    assert over(values, 2).shape == (3, 2, 5, 1, 1)
+
+
+# --- the second moment of a guide ---------------------------------------------------------------------------
 
 
 def ratio_on_a_grid(mean, root, guide_mean, guide_root):
@@ -193,6 +257,7 @@ def ratio_on_a_grid(mean, root, guide_mean, guide_root):
     return logsumexp(log_values) + len(mean) * np.log(x[1] - x[0]) + np.linalg.slogdet(frame)[1]
 
 
+ratio = jax.jit(log_second_moment_ratio)
 SHAPES = [(False, False), (False, True), (True, False), (True, True)]
 
 
@@ -216,12 +281,7 @@ def test_second_moment_ratio_is_the_integral(d, diagonal):
     compared = 0
     for seed in range(8):
         mean, root, guide_mean, guide = target_and_guide(seed, d, diagonal)
-        ours = log_second_moment_ratio(
-            jnp.asarray(mean),
-            as_scale(root, diagonal[0]),
-            jnp.asarray(guide_mean),
-            as_scale(guide, diagonal[1]),
-        )
+        ours = ratio(mean, as_scale(root, diagonal[0]), guide_mean, as_scale(guide, diagonal[1]))
         wide = np.linalg.eigvalsh(2 * guide @ guide.T - root @ root.T).min() > 0
         assert np.isfinite(ours) == wide
         if wide:
@@ -236,15 +296,14 @@ def test_a_guide_too_narrow_has_an_infinite_ratio(diagonal):
     target, where = as_scale(np.eye(2), diagonal[0]), jnp.zeros(2)
     for width, finite in ((0.7, False), (0.71, True), (0.1, False)):
         guide = as_scale(np.diag([3.0, width]), diagonal[1])
-        assert np.isfinite(log_second_moment_ratio(where, target, where, guide)) == finite
+        assert np.isfinite(ratio(where, target, where, guide)) == finite
 
 
 @pytest.mark.parametrize("diagonal", SHAPES)
 def test_a_law_is_its_own_perfect_guide(diagonal):
     root = np.diag([1e-4, 1.0, 1e4])
     where = jnp.asarray([1.0, 2.0, 3.0])
-    ratio = log_second_moment_ratio(where, as_scale(root, diagonal[0]), where, as_scale(root, diagonal[1]))
-    assert abs(ratio) < 1e-12
+    assert abs(ratio(where, as_scale(root, diagonal[0]), where, as_scale(root, diagonal[1]))) < 1e-12
 
 
 # --- gradients ----------------------------------------------------------------------------------------------
@@ -254,36 +313,37 @@ def finite(tree):
     return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
 
 
-@pytest.mark.parametrize("seen", [[True, True], [True, False], [False, False]])
-def test_the_gradient_of_an_update_matches_finite_differences(seen):
-    mean, scale, matrix, noise, residual, _ = (each[2] for each in random_update(7, 2, 2))
+def test_the_gradient_of_an_update_matches_finite_differences():
+    """With all channels, one or none seen."""
+    *at, _ = (jnp.asarray(each[2]) for each in random_update(7, 2, 2))
     weights = np.random.default_rng(8).standard_normal(6)
 
-    def value(mean, scale, matrix, noise, residual):
-        out = conditioned(mean, scale, matrix, noise, residual, jnp.asarray(seen))
+    @jax.jit
+    def value(at, seen):
+        out = conditioned(*at, seen)
         parts = [out.log_evidence[None], out.log_square[None], out.mean, jnp.diagonal(out.scale)]
         return jnp.concatenate(parts) @ weights
 
-    at = tuple(map(jnp.asarray, (mean, scale, matrix, noise, residual)))
-    gradient = jax.grad(value, tuple(range(5)))(*at)
-    assert finite(gradient)
-    rng = np.random.default_rng(9)
-    along = tuple(rng.standard_normal(each.shape) for each in at)
-    along = (along[0], np.tril(along[1]), *along[2:])
-    step = 1e-6
-    ahead, behind = (value(*(a + s * b for a, b in zip(at, along, strict=True))) for s in (step, -step))
-    slope = sum((g * b).sum() for g, b in zip(gradient, along, strict=True))
-    assert float(slope) == pytest.approx(float(ahead - behind) / (2 * step), rel=1e-5)
+    rng, step = np.random.default_rng(9), 1e-6
+    along = [rng.standard_normal(each.shape) for each in at]
+    along[1] = np.tril(along[1])
+    for seen in ([True, True], [True, False], [False, False]):
+        gradient = jax.jit(jax.grad(value))(at, jnp.array(seen))
+        assert finite(gradient)
+        ahead, behind = (
+            value([a + s * b for a, b in zip(at, along, strict=True)], jnp.array(seen)) for s in (step, -step)
+        )
+        slope = sum(float((g * b).sum()) for g, b in zip(gradient, along, strict=True))
+        assert slope == pytest.approx(float(ahead - behind) / (2 * step), rel=1e-5)
 
 
 @pytest.mark.parametrize("diagonal", SHAPES)
 @pytest.mark.parametrize("width", [1.2, 0.3], ids=["wide enough", "too narrow"])
 def test_the_gradient_of_the_ratio_is_finite(diagonal, width):
     at = jnp.zeros(2), as_scale(np.eye(2), diagonal[0]), jnp.ones(2), as_scale(width * np.eye(2), diagonal[1])
-    assert finite(jax.grad(log_second_moment_ratio, (0, 1, 2, 3))(*at))
+    assert finite(jax.jit(jax.grad(log_second_moment_ratio, (0, 1, 2, 3)))(*at))
 
 
-@pytest.mark.parametrize("function", [log_sum, log_sum_modes])
-def test_the_gradient_of_log_sum_is_the_softmax(function):
+def test_the_gradient_of_log_sum_is_the_softmax():
     values = jnp.array([-jnp.inf, 0.0, 1.0, 800.0])
-    np.testing.assert_allclose(jax.grad(function)(values), jax.nn.softmax(values), atol=1e-15)
+    np.testing.assert_allclose(jax.grad(log_sum)(values), jax.nn.softmax(values), atol=1e-15)

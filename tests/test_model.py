@@ -19,6 +19,7 @@ from vhydro.model import (
     port_hamiltonian,
 )
 from vhydro.network import network
+from vhydro.proposal import ConditionedProposal, amortized_proposal, conditioned_proposal
 
 DTYPES = [jnp.float32, jnp.float64]
 DOUBLE = {"dtype": jnp.float64}
@@ -160,8 +161,9 @@ def test_strong_dissipation_stops_all_growth():
 def test_substeps_are_steps():
     whole, parts = random_energy(4, substeps=1), random_energy(4, substeps=2)
     z, none = jnp.asarray(np.random.default_rng(0).standard_normal((MODES, 2))), jnp.zeros(0)
-    half = whole.step(whole.step(z, none, jnp.asarray(0.05)), none, jnp.asarray(0.05))
-    np.testing.assert_allclose(parts.step(z, none, jnp.asarray(0.1)), half, rtol=1e-13)
+    half = jax.jit(lambda z: whole.step(z, none, jnp.asarray(0.05)))
+    both = jax.jit(lambda z: parts.step(z, none, jnp.asarray(0.1)))
+    np.testing.assert_allclose(both(z), half(half(z)), rtol=1e-13)
 
 
 def test_the_port_does_work_and_modes_do_not_mix():
@@ -283,6 +285,43 @@ def test_a_reset_acts_before_the_flow():
     np.testing.assert_array_equal(model.next_means(*at), expected)
 
 
+@pytest.mark.parametrize("kind", ["linear", "port-Hamiltonian", "network"])
+def test_many_particles_are_one_after_another(kind):
+    """Everything a model or a guide says of one particle, along a last axis."""
+    key, n, modes = jax.random.key(0), 5, 3
+    reset, flow, emission = None, None, None
+    if kind != "linear":
+        reset = Reset(jnp.asarray(np.random.default_rng(2).standard_normal((modes, modes, 1))), (1,))
+        smooth = network(2, (3,), modes, key=key, **DOUBLE)
+        flow = port_hamiltonian(modes, 2, 1, ENERGY, smooth=smooth, substeps=2, **DOUBLE)
+        flow = randomised(flow, 3, 0.4)
+    if kind == "network":
+        emission = network_emission(2, 2, noise=0.3, key=key, **DOUBLE)
+    model = small_model(modes=modes, flow=flow, emission=emission, reset=reset)
+    drive = None if kind == "linear" else network(3, (4,), modes, key=key, **DOUBLE)
+    kernel = randomised(mode_kernel(modes, feasible=FEASIBLE, drive=drive, **DOUBLE), 4)
+    model = eqx.tree_at(lambda m: m.kernel, model, kernel)
+    channels = len(model.channels)
+    guides = [
+        ConditionedProposal(),
+        randomised(conditioned_proposal(model, residual=(4,), key=key), 5, 0.3),
+        randomised(amortized_proposal(model, hidden=(4,), key=key), 6, 0.3),
+    ]
+    seen = Observation(jnp.full(channels, 0.4), jnp.arange(channels) == 0)
+
+    def everything(mode, z):
+        carrier = model.transition(mode, z, jnp.array([0.6]), jnp.asarray(0.1))
+        after = jax.vmap(model.emission.condition, (0, 0, None))(carrier.mean, carrier.scale, seen)
+        said = [guide.guide(model, carrier, after, mode, z, jnp.array([0.6]), seen) for guide in guides]
+        return carrier, after, said, model.emission.log_likelihood(z, seen), model.emission.mean(z)
+
+    rng = np.random.default_rng(7)
+    at = jnp.asarray(rng.integers(modes, size=n)), jnp.asarray(rng.standard_normal((2, n)))
+    many, alone = jax.jit(everything)(*at), jax.jit(jax.vmap(everything, -1, -1))(*at)
+    for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(jnp.broadcast_to(a, b.shape), b, rtol=1e-9, atol=1e-11)
+
+
 def test_what_was_given_is_what_the_model_holds():
     """Standard deviations and probabilities come back as they were given, floors included."""
     model = small_model(
@@ -322,10 +361,11 @@ def test_a_network_emission_is_conditioned_as_its_linearisation():
     emission = network_emission(2, 3, noise=0.3, key=jax.random.key(0), **DOUBLE)
     assert isinstance(emission, NetworkEmission)
     mean, scale = jnp.array([0.2, -0.4]), jnp.array([0.5, 0.6])
-    slope = jax.jacobian(emission.mean)(mean)
+    slope = eqx.filter_jit(jax.jacobian(emission.mean))(mean)
     same = linear_emission(slope, noise=0.3, offset=emission.mean(mean) - slope @ mean, **DOUBLE)
     seen = Observation(jnp.array([0.1, 0.2, 0.3]), jnp.array([True, False, True]))
-    for a, b in zip(emission.condition(mean, scale, seen), same.condition(mean, scale, seen), strict=True):
+    updates = [eqx.filter_jit(each.condition)(mean, scale, seen) for each in (emission, same)]
+    for a, b in zip(*updates, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
@@ -337,10 +377,13 @@ def test_dtypes_go_through(kind, dtype):
     model = small_model(dtype, flow=flow, reset=reset)
     assert model.dtype == dtype
     at = jnp.asarray(0), jnp.zeros(2, dtype), jnp.zeros(1, dtype), jnp.asarray(0.1, dtype)
-    carrier = model.transition(*at)
     seen = Observation(jnp.zeros(1, dtype), jnp.ones(1, bool))
-    outputs = (model.start(), carrier, model.emission.condition(carrier.mean[0], carrier.scale[0], seen))
-    assert {leaf.dtype for leaf in jax.tree.leaves(outputs)} == {jnp.dtype(dtype)}
+
+    def outputs(*at):
+        carrier = model.transition(*at)
+        return model.start(), carrier, model.emission.condition(carrier.mean[0], carrier.scale[0], seen)
+
+    assert {leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(outputs, *at))} == {jnp.dtype(dtype)}
 
 
 # --- misuse -------------------------------------------------------------------------------------------------

@@ -1,32 +1,33 @@
 """The demo: a puck between soft bumpers, seen through noisy positions that are often hidden.
 
-Fit a model without labels, fit a guide to it on well-lit logs, then filter dark logs with the same model, the same
-guide and the same random numbers, differing only in how much of the carrier the gate mixes in.
+Fit a model without labels, fit a guide to it on well-lit logs, then filter dark logs with the same model, the
+same guide and the same random numbers, differing only in how much of the carrier the gate mixes in.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 from rich.console import Console
-from scipy.optimize import linear_sum_assignment
 
 from vhydro.certificate import Gate, adaptive, conservative, no_support
 from vhydro.episodes import Episode, channel_groups, visible
-from vhydro.filter import Filtered, FilterSettings, filter_episodes
+from vhydro.filter import Filtered, FilterSettings, Particles, filter_episodes
 from vhydro.flow import PortHamiltonianFlow
 from vhydro.library import polynomial
 from vhydro.model import HybridModel, axis_emission, hybrid_model, mode_kernel, port_hamiltonian
 from vhydro.network import Network, network
 from vhydro.proposal import ConditionedProposal, Proposal, amortized_proposal, conditioned_proposal
+from vhydro.report.comparison import Runs, Truth, definitions, difference, film, matching, row
 from vhydro.report.demo import demo_page, demo_table, demo_words
-from vhydro.report.files import staged, version, write_json, write_text
+from vhydro.report.files import plain, staged, version, write_json
 from vhydro.storage import save
 from vhydro.systems import Puck, Simulation, simulate, to_episodes
 from vhydro.training import Fit, Parts, TrainingConfig, fit
@@ -39,6 +40,7 @@ PUCK = Puck(
 DT, STEPS, SENSOR_NOISE = 0.1, 100, 0.03
 MODES, NOISE_FLOOR = 3, 0.005
 LOST_MARGIN = 3 * SENSOR_NOISE
+RECORDED = ("mixing", "certified", "bound", "step_ess", "relative_variance", "redrawn")
 # What a position sensor cannot tell: it reads q itself, and the scale of p is arbitrary.
 GIVEN = ("model.emission.matrix", "model.emission.offset", "model.flow.interconnection")
 
@@ -50,12 +52,14 @@ class DemoConfig:
     out: Path = Path("demo")  # folder for index.html, summary.json and model.safetensors
     seed: int = 0  # of the data, the fits and the filters
     model_steps: int = 150  # training steps of the model
-    guide_steps: int = 300  # training steps of the guide
+    guide_steps: int = 150  # training steps of the guide
+    guide_occlusion: float = 0.0  # largest share of positions hidden while the guide learns
     train: int = 48  # episodes to learn from; a third as many validate
     test: int = 16  # episodes to filter
     occlusion: float = 0.75  # share of the test positions that is hidden
     burst: int = 15  # samples over which hiding is smoothed: longer means longer dark spans
-    particles: int = 64  # of every compared filter
+    particles: int = 256  # of every compared filter
+    promise: float = 0.5  # ESS/N that a certified step guarantees; sets the gate's tolerance
     repeats: int = 5  # keys of the filter's randomness
 
     def __post_init__(self):
@@ -63,12 +67,24 @@ class DemoConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
         if self.train < 3:
-            raise ValueError(f"train is {self.train}; expected at least 3 episodes, one third of them to validate.")
-        if not 0 < self.occlusion < 1:
-            raise ValueError(f"occlusion is {self.occlusion}; expected a share strictly between 0 and 1.")
+            raise ValueError(
+                f"train is {self.train}; expected at least 3 episodes, one third of them to validate."
+            )
+        for name in ("occlusion", "promise"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; expected a share strictly between 0 and 1."
+                )
+        if not 0 <= self.guide_occlusion < 1:
+            raise ValueError(f"guide_occlusion is {self.guide_occlusion}; expected a share in [0, 1).")
+
+    @property
+    def tolerance(self) -> float:
+        """τ such that `ESS/N ≥ 1/(1 + Nτ²)`, which every certified step has, is the promise."""
+        return ((1 / self.promise - 1) / self.particles) ** 0.5
 
 
-# --- data -------------------------------------------------------------------------------------------------------------
+# --- data ---------------------------------------------------------------------------------------------------
 
 
 class Split(NamedTuple):
@@ -85,7 +101,9 @@ def puck_episodes(*, key: PRNGKeyArray, train: int = 48, validation: int = 16, t
     simulated, sensed = jax.random.split(key)
     truth = simulate(PUCK, train + validation + test, STEPS, DT, key=simulated)
     episodes = to_episodes(truth, SENSOR_NOISE, key=sensed)
-    return Split(episodes[:train], episodes[train : train + validation], episodes[train + validation :], truth)
+    return Split(
+        episodes[:train], episodes[train : train + validation], episodes[train + validation :], truth
+    )
 
 
 def hidden_in_bursts(
@@ -100,7 +118,7 @@ def hidden_in_bursts(
     ]
 
 
-# --- where the fits start ---------------------------------------------------------------------------------------------
+# --- where the fits start -----------------------------------------------------------------------------------
 
 
 class Places(NamedTuple):
@@ -114,8 +132,9 @@ class Places(NamedTuple):
 def places(episodes: Sequence[Episode], *, seed: int = 0) -> Places:
     """Where the puck dwells and how it accelerates there, from noisy positions alone and without labels.
 
-    Accelerations come from samples t − 2, t, t + 2; place and velocity from t ± 1. No sensor error is on both sides:
-    one that were would enter the acceleration as −e/2dt² and pass for a spring.
+    Accelerations come from samples t − 2, t and t + 2, place and velocity from t ± 1, so that no sensor error
+    is on both sides of the regression: shared, one would enter the acceleration as −e/2dt² and pass for a
+    spring. (Noise within place and velocity still flattens the lines a little; the fit mends that.)
     """
     from sklearn.cluster import KMeans  # takes longer to import than to run
 
@@ -133,7 +152,7 @@ def places(episodes: Sequence[Episode], *, seed: int = 0) -> Places:
 
 
 def placed_model(found: Places) -> HybridModel:
-    """The model that `places` suggests: each mode's line as a spring, a damper and a port, chosen by the nearest centre."""
+    """The model that `places` suggests: each line as spring, damper and port, the nearest centre as the mode."""
     constant, slope, drag, gain = found.lines.T
     nearness = 1 / found.variance
     weights = np.concatenate([nearness * found.centres[:, None], np.zeros((MODES, 2))], 1)  # of (q, p, a)
@@ -153,7 +172,7 @@ def placed_model(found: Places) -> HybridModel:
 
 
 def puck_start(key: PRNGKeyArray, *, guide: Literal["conditioned", "amortized"] = "amortized") -> Parts:
-    """One seed's untrained model, which knows nothing of the data: random springs, modes by a random line in (q, p, a)."""
+    """One seed's untrained model, ignorant of the data: random springs, modes by lines in (q, p, a)."""
     energy_key, kernel_key, guide_key = jax.random.split(key, 3)
     coefficients = 0.3 * np.asarray(jax.random.normal(energy_key, (MODES, 5)))
     coefficients[:, 4] = 0.5  # p²/2: a unit mass to begin with
@@ -182,15 +201,21 @@ def _puck_model(drive: Network, *, stay, coefficients, dissipation, port, sensor
     return hybrid_model(kernel, flow, emission, noise=noise, noise_floor=NOISE_FLOOR, channels=["q"])
 
 
-# --- fits -------------------------------------------------------------------------------------------------------------
+# --- fits ---------------------------------------------------------------------------------------------------
 
 
 def fitted_model(data: Split, config: DemoConfig, *, key: PRNGKeyArray, progress: bool) -> Fit:
     """The model, learned with its own exact conditional as the guide."""
     training = TrainingConfig(
-        steps=config.model_steps, batch=12, window=40, learning_rate=0.03, occlusion=(0.0, 0.3), burst=4, frozen=GIVEN,
+        steps=config.model_steps,
+        batch=12,
+        window=40,
+        learning_rate=0.03,
+        occlusion=(0.0, 0.3),
+        burst=4,
+        frozen=GIVEN,
         settings=FilterSettings(particles=32, lookahead=True),
-    )  # fmt: skip
+    )
     start = Parts(placed_model(places(data.train, seed=config.seed)), ConditionedProposal())
     return fit(start, data.train, data.validation, key=key, config=training, progress=progress)
 
@@ -198,73 +223,69 @@ def fitted_model(data: Split, config: DemoConfig, *, key: PRNGKeyArray, progress
 def fitted_guide(
     model: HybridModel, data: Split, config: DemoConfig, *, key: PRNGKeyArray, progress: bool
 ) -> Fit:
-    """The paper's amortised guide for this model, learned on logs with at most a quarter hidden."""
+    """The paper's amortised guide for this model, learned with at most `config.guide_occlusion` hidden."""
     fresh, fitting = jax.random.split(key)
     training = TrainingConfig(
-        steps=config.guide_steps, batch=12, window=40, learning_rate=0.01, occlusion=(0.0, 0.25), frozen=("model",),
-        estimator="fixed", settings=FilterSettings(particles=32),
-    )  # fmt: skip
+        steps=config.guide_steps,
+        batch=12,
+        window=40,
+        learning_rate=0.01,
+        occlusion=tuple(sorted({0.0, config.guide_occlusion})),
+        estimator="fixed",
+        frozen=("model",),
+        settings=FilterSettings(particles=32, lookahead=True),
+    )
     start = Parts(model, amortized_proposal(model, hidden=(32, 32), key=fresh))
     return fit(start, data.train, data.validation, key=fitting, config=training, progress=progress)
 
 
-# --- the comparison ---------------------------------------------------------------------------------------------------
+# --- the comparison -----------------------------------------------------------------------------------------
 
 
 class Method(NamedTuple):
     """One way to filter, all else equal."""
 
     name: str
-    guide: str
     gate: Gate
     proposal: Proposal
 
 
-def methods(guide: Proposal) -> list[Method]:
-    """The three operating points of the gate on one learned guide, and the best guide known as a reference."""
+def methods(guide: Proposal, tolerance: float) -> list[Method]:
+    """The gate's three operating points on one learned guide, and the exact conditional as a reference."""
     return [
-        Method("adaptive", "amortised", adaptive(), guide),
-        Method("conservative", "amortised", conservative(0.5), guide),
-        Method("no-support", "amortised", no_support(), guide),
-        Method("adaptive, exact guide", "conditioned", adaptive(), ConditionedProposal()),
+        Method("adaptive", adaptive(tolerance=tolerance), guide),
+        Method("conservative", conservative(0.5, tolerance=tolerance), guide),
+        Method("no-support", no_support(tolerance=tolerance), guide),
+        Method("exact guide", adaptive(tolerance=tolerance), ConditionedProposal()),
     ]
 
 
-class Runs(NamedTuple):
-    """One method on every test episode with every key; arrays lead with (repeats, episodes)."""
-
-    log_evidence: np.ndarray
-    observed: np.ndarray  # values seen
-    record: dict[str, np.ndarray]  # each (…, rows)
-    mode: np.ndarray  # (…, rows, modes) posterior
-    mean: np.ndarray  # (…, rows) of the position
-    position: np.ndarray  # (…, rows, particles)
-    weight: np.ndarray  # (…, rows, particles)
-
-
-RECORDED = ("mixing", "certified", "bound", "step_ess", "relative_variance", "redrawn")
+def dark_truth(data: Split, episodes: Sequence[Episode]) -> Truth:
+    """What was true in the test episodes, of which `episodes` show a part."""
+    first = len(data.train) + len(data.validation)
+    seen = np.stack([e.observations[:, 0] for e in episodes])
+    return Truth(data.truth.states[first:, :, 0], data.truth.modes[first:], seen)
 
 
 def runs(
     model: HybridModel, method: Method, episodes: list[Episode], config: DemoConfig, *, key: PRNGKeyArray
 ) -> Runs:
-    """Every episode filtered `config.repeats` times, all at once; every method gets the same random numbers."""
-    settings = FilterSettings(particles=config.particles, gate=method.gate, history=True)
+    """Every episode filtered `config.repeats` times, all at once; the key alone decides what is random."""
+    settings = FilterSettings(particles=config.particles, gate=method.gate, lookahead=True, history=True)
     out = filter_episodes(
         model, episodes * config.repeats, key=key, proposal=method.proposal, settings=settings
     )
 
-    def stacked(of) -> np.ndarray:
+    def stacked(of: Callable[[Filtered], Any]) -> np.ndarray:
         values = np.stack([np.asarray(of(o)) for o in out])
         return values.reshape(config.repeats, len(episodes), *values.shape[1:])
 
-    def history(o: Filtered):
+    def history(o: Filtered) -> Particles:
         assert o.history is not None
         return o.history
 
     return Runs(
         log_evidence=stacked(lambda o: o.log_evidence),
-        observed=np.tile([e.observed.sum() for e in episodes], (config.repeats, 1)),
         record={name: stacked(lambda o, name=name: getattr(o.record, name)) for name in RECORDED},
         mode=stacked(lambda o: o.belief.mode),
         mean=stacked(lambda o: o.belief.mean[:, 0]),
@@ -273,86 +294,127 @@ def runs(
     )
 
 
-def weighted_quantile(values: np.ndarray, weights: np.ndarray, level: float) -> np.ndarray:
-    """The smallest value with at least `level` of the weight at or below it, along the last axis."""
-    order = np.argsort(values, -1)
-    total = np.cumsum(np.take_along_axis(weights, order, -1), -1)
-    index = (total < level * total[..., -1:]).sum(-1, keepdims=True).clip(max=values.shape[-1] - 1)
-    return np.take_along_axis(np.take_along_axis(values, order, -1), index, -1)[..., 0]
+def compared(
+    fitted: Fit, episodes: list[Episode], config: DemoConfig, *, key: PRNGKeyArray
+) -> dict[str, Runs]:
+    """The runs of every method, by name."""
+    assert fitted.proposal is not None
+    ways = methods(fitted.proposal, config.tolerance)
+    with ThreadPoolExecutor(2) as pool:  # compiling takes longer than filtering, and leaves a core idle
+        outs = pool.map(lambda way: runs(fitted.model, way, episodes, config, key=key), ways)
+        return dict(zip((way.name for way in ways), outs, strict=True))
 
 
-def lost(position: np.ndarray, truth: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """Where the filter lost the puck: (…, rows).
+# --- what was learned ---------------------------------------------------------------------------------------
 
-    At the first position seen after a dark span, and with that position already used, the true one is more than
-    `LOST_MARGIN` outside the range of all particles.
+
+class Motion(NamedTuple):
+    """`q̈ = push − stiffness q − damping q̇ + gain a`: a mode's law as seen in positions, per unit mass.
+
+    The momentum's scale is arbitrary, so of H, R and G only these four numbers can be identified.
     """
-    again = shown.copy()
-    again[..., 0] = False
-    again[..., 1:] &= ~shown[..., :-1]
-    outside = np.maximum(position.min(-1) - truth, truth - position.max(-1)) > LOST_MARGIN
-    return again & outside
+
+    stiffness: float
+    damping: float
+    gain: float
+    push: float
 
 
-def matching(mode: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The learned mode of every true one, one to one, by most steps in common. Used for names and scores only."""
-    likely = mode.argmax(-1)
-    common = [[np.sum((likely == m) & (labels == s)) for m in range(MODES)] for s in range(MODES)]
-    return linear_sum_assignment(-np.array(common))[1]
+def motion(flow: PortHamiltonianFlow, mode: int) -> Motion:
+    """The law of motion of one mode with a quadratic energy in (q, p): momentum eliminated."""
+    linear_q, linear_p, qq, qp, pp = (float(c) for c in flow.coefficients[mode])
+    structure = np.asarray(flow.skew() - flow.resistance(), np.float64)[mode]
+    f = structure @ np.array([[2 * qq, qp], [qp, 2 * pp]])
+    constant, port = structure @ [linear_q, linear_p], np.asarray(flow.port, np.float64)[mode, :, 0]
+    push, gain = (f[0, 1] * v[1] - f[1, 1] * v[0] for v in (constant, port))
+    return Motion(float(np.linalg.det(f)), -float(np.trace(f)), float(gain), float(push))
 
 
-DEFINITIONS = {
-    "log_evidence": "log evidence per observed position, mean over episodes",
-    "log_evidence_worst": "the lowest of all runs: one episode with one key",
-    "log_evidence_spread": "standard deviation of an episode's log evidence over keys, mean over episodes",
-    "step_ess": "ESS/N of a step's own weights, mean over steps",
-    "mixing": "mean λ",
-    "certified": "share of steps whose certificate is within the tolerance",
-    "relative_variance_worst": "largest relative variance of a step's weights, in any run",
-    "coverage90": "share of hidden positions inside the belief's central 90 % interval",
-    "rmse": "root mean square error of the belief's mean at hidden positions, in metres",
-    "rmse_worst": "the largest of all runs",
-    "mode_accuracy": "share of steps whose likeliest mode is the true one, modes matched one to one",
-    "lost": f"runs that lost the puck: at the first position seen after a dark span the true one was more than "
-    f"{LOST_MARGIN:g} m (3 sensor standard deviations) outside the range of all particles",
-    "se": "`_se` is the standard error over the filter's keys, on the same episodes",
-}
+def true_motion(mode: int) -> Motion:
+    """The same of the simulated puck; mode 0 is free, 1 the left wall, 2 the right one."""
+    side = (0, -1, 1)[mode]
+    stiffness, damping = abs(side) * PUCK.stiffness, PUCK.friction + abs(side) * PUCK.damping
+    return Motion(*(v / PUCK.mass for v in (stiffness, damping, 1.0, side * stiffness * PUCK.wall)))
 
 
-def row(method: Method, out: Runs, truth: np.ndarray, labels: np.ndarray, shown: np.ndarray, match) -> dict:
-    """One method's metrics, as they come."""
-    hidden = ~shown & np.ones_like(out.mean, bool)
-    low, high = (weighted_quantile(out.position, out.weight, a) for a in (0.05, 0.95))
-    inside = (truth >= low) & (truth <= high)
-    square = (out.mean - truth) ** 2
-    gone = lost(out.position, truth, np.broadcast_to(shown, hidden.shape)).any(-1)
-    correct = match[labels] == out.mode.argmax(-1)
-    each = np.sqrt(np.sum(square * hidden, -1) / np.maximum(hidden.sum(-1), 1))
-    by_key = {
-        "log_evidence": out.log_evidence.sum(1) / out.observed.sum(1),
-        "step_ess": out.record["step_ess"].mean((1, 2)),
-        "mixing": out.record["mixing"].mean((1, 2)),
-        "certified": out.record["certified"].mean((1, 2)),
-        "coverage90": np.array([i[h].mean() for i, h in zip(inside, hidden, strict=True)]),
-        "rmse": np.array([np.sqrt(s[h].mean()) for s, h in zip(square, hidden, strict=True)]),
-        "mode_accuracy": correct.mean((1, 2)),
+def law(model: HybridModel, match: np.ndarray) -> list[dict]:
+    """Every mode's learned H, R and G, and its motion beside the true one, in the order of the true modes."""
+    flow = model.flow
+    assert isinstance(flow, PortHamiltonianFlow)
+    terms = [t.text(("q", "p")) for t in flow.library]
+    return [
+        {
+            "mode": PUCK.law().modes[true],
+            "energy": dict(zip(terms, map(float, flow.coefficients[mine]), strict=True)),
+            "resistance": np.asarray(flow.resistance()[mine], np.float64).tolist(),
+            "port": np.asarray(flow.port[mine, :, 0], np.float64).tolist(),
+            "motion": motion(flow, mine)._asdict(),
+            "true_motion": true_motion(true)._asdict(),
+        }
+        for true, mine in enumerate(int(m) for m in match)
+    ]
+
+
+# --- the whole demo -----------------------------------------------------------------------------------------
+
+
+def run_demo(config: DemoConfig = DemoConfig(), *, quiet: bool = False) -> dict:  # noqa: B008 — immutable
+    """The demo's summary, also written to `config.out` with a page and the model: all of it or nothing."""
+    console = Console(quiet=quiet, highlight=False)
+    if not console.is_terminal:
+        console.width = 100
+    with staged(config.out) as folder:
+        summary, scene, parts = demonstrated(config, console)
+        save(folder / "model.safetensors", notes=plain(summary["meta"]), **parts._asdict())
+        (folder / "index.html").write_text(demo_page(summary, scene), "utf-8")
+        write_json(folder / "summary.json", summary)
+    console.print("", demo_table(summary), *demo_words(summary, config.out), sep="\n")
+    return summary
+
+
+def demonstrated(config: DemoConfig, console: Console) -> tuple[dict, dict, Parts]:
+    """The summary, one run to look at, and what was fitted."""
+    begun = time.perf_counter()
+    show = not console.quiet
+    data_key, model_key, guide_key, dark_key, filter_key = jax.random.split(jax.random.key(config.seed), 5)
+    data = puck_episodes(key=data_key, train=config.train, validation=config.train // 3, test=config.test)
+    console.print(
+        f"Learning a puck's three modes from {config.train} logs of noisy positions, without labels."
+    )
+    first = fitted_model(data, config, key=model_key, progress=show)
+    console.print(f"Learning a guide from the same logs with at most {config.guide_occlusion:.0%} hidden.")
+    second = fitted_guide(first.model, data, config, key=guide_key, progress=show)
+    assert second.proposal is not None
+    console.print(
+        f"Filtering {config.test} new logs with {config.occlusion:.0%} hidden, {config.repeats} keys."
+    )
+    episodes = hidden_in_bursts(data.test, config.occlusion, config.burst, key=dark_key)
+    outs, truth = compared(second, episodes, config, key=filter_key), dark_truth(data, episodes)
+    match = matching(outs["exact guide"].mode, truth.mode)
+    pair = {name: outs[name] for name in ("adaptive", "no-support")}
+    scene = film(pair, truth, match, LOST_MARGIN) | {"dt": DT, "wall": PUCK.wall, "modes": PUCK.law().modes}
+    summary = {
+        "meta": meta(config, time.perf_counter() - begun),
+        "rows": [{"method": name, **row(out, truth, match, LOST_MARGIN)} for name, out in outs.items()],
+        "adaptive_over_no_support": difference(*pair.values(), truth),
+        "law": law(second.model, match),
+        "fit": {"model": fit_notes(first), "guide": fit_notes(second)},
+        "definitions": definitions(LOST_MARGIN),
     }
-    spread = out.log_evidence.std(0, ddof=1).mean() if len(out.log_evidence) > 1 else 0.0
+    return summary, scene, Parts(second.model, second.proposal)
+
+
+def meta(config: DemoConfig, seconds: float) -> dict:
+    """Who made a result, from what and in how long."""
     return {
-        "method": method.name,
-        "guide": method.guide,
-        **{name: float(v.mean()) for name, v in by_key.items()},
-        **{f"{name}_se": standard_error(v) for name, v in by_key.items()},
-        "log_evidence_worst": float((out.log_evidence / out.observed).min()),
-        "log_evidence_spread": float(spread),
-        "relative_variance_worst": float(out.record["relative_variance"].max()),
-        "rmse_worst": float(each.max()),
-        "lost": int(gone.sum()),
-        "redrawn": int(out.record["redrawn"].sum()),
-        "runs": int(gone.size),
+        "version": version(),
+        "seconds": round(seconds, 1),
+        "device": jax.devices()[0].device_kind,
+        "config": asdict(config) | {"tolerance": config.tolerance},
+        "puck": asdict(PUCK) | {"dt": DT, "steps": STEPS, "sensor_noise": SENSOR_NOISE},
     }
 
 
-def standard_error(values: np.ndarray) -> float:
-    """That of the mean; 0 for a single value."""
-    return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
+def fit_notes(fitted: Fit) -> dict:
+    """How a fit went: validation log evidence per observed position, the best and at every check."""
+    return {"score": float(fitted.score.max()), "validation": [float(v) for v in fitted.validation.max(1)]}

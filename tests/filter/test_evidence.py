@@ -4,6 +4,7 @@ Two identities hold at any number of particles: `E[Ẑ] = Z` and `E[Ẑ · φ̂]
 the last row. Both are checked against the Kalman filter (one mode) or the sum over all mode paths (two).
 """
 
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -57,6 +58,7 @@ def two_mode_exact(system, observations):
 def problem(switching_model, system_of):
     """The problem with this many modes and this kind of emission; one mode has inputs."""
 
+    @functools.cache
     def build(modes, dense):
         rng = np.random.default_rng(3)
         inputs = 2 - modes
@@ -68,8 +70,7 @@ def problem(switching_model, system_of):
         exact = two_mode_exact(system, Y) if modes == 2 else one_mode_exact(model, system, actions, Y)
         return Problem(model, Y, batch, *exact)
 
-    built = {}
-    return lambda modes, dense: built.setdefault((modes, dense), build(modes, dense))
+    return build
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,6 @@ def replicates(problem: Problem, run, *varied):
 def assert_unbiased(samples, problem: Problem, case):
     expected = np.concatenate([[1.0], problem.mode, problem.mean])
     mean, error = samples.mean(0), samples.std(0, ddof=1) / np.sqrt(len(samples))
-    print("DBG", case, error[0].round(4), ((mean - expected) / error).round(2))
     assert error[0] < 0.02, f"{case}: too noisy to show anything"
     np.testing.assert_array_less(np.abs(mean - expected), 4 * error + 1e-12, err_msg=str(case))
 
@@ -201,7 +201,7 @@ def test_unbiased_for_every_variant(problem, guide, name):
 @pytest.mark.parametrize("options", [{}, {"exact_modes": True}, {"marginal": True}], ids=["sampled", "exact", "marginal"])
 def test_many_particles_believe_the_exact_posterior(problem, system_of, options):
     """At every row, within 4 standard errors over runs; the bias, of order 1/N, is far below them."""
-    this, runs = problem(2, dense=False), 16
+    this, runs = problem(2, False), 16
     exact = linear.switching_posterior(*system_of(this.model), this.observations)
     settings = FilterSettings(particles=1024, **options)
 

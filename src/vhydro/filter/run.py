@@ -20,6 +20,7 @@ from vhydro.proposal import ConditionedProposal, Proposal
 
 # Randomness is drawn for this many steps at a time: long enough to fill the cores, short enough to stay in cache.
 CHUNK = 8
+SIDE_BY_SIDE, FULL = 2048, 512  # particles; see `_together`
 
 
 class Filtered(NamedTuple):
@@ -73,7 +74,6 @@ def filtered(
         return jax.lax.scan(step, particles, (frame, noise))
 
     blocks = jax.tree.map(blocked, (frames, jnp.arange(rows)))
-    # Padding zeros must keep dt positive: flows divide by nothing, but 0 · ∞ is not 0.
     final, outputs = jax.lax.scan(chunk, initial(model, settings), blocks)
     record, belief, history = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:rows], outputs)
     log_normaliser = record.log_normaliser + log_units(model, batch.observed)
@@ -81,12 +81,30 @@ def filtered(
     return Filtered(record, belief, log_normaliser.sum(), final, history)
 
 
+def _together(episodes: int, particles: int) -> int:
+    """How many episodes are filtered side by side, the rest in turn.
+
+    An accelerator takes all of them. A CPU core is full with one large population, and one at a time it can skip the
+    resampling that is not due; side by side it computes both branches of every choice.
+    """
+    if jax.default_backend() != "cpu":
+        return episodes
+    most = SIDE_BY_SIDE // particles if particles < FULL else 1
+    return max(g for g in range(1, episodes + 1) if episodes % g == 0 and g <= most)
+
+
 @eqx.filter_jit
 def _filtered_batch(model, proposal, settings: FilterSettings, batch: Batch, keys) -> Filtered:
-    if batch.valid.shape[0] == 1:  # a single log keeps its branches: vmap would run both sides of each
-        one = filtered(model, proposal, settings, jax.tree.map(lambda x: x[0], batch), keys[0])
-        return jax.tree.map(lambda x: x[None], one)
-    return jax.vmap(lambda b, k: filtered(model, proposal, settings, b, k))(batch, keys)
+    def one(inputs) -> Filtered:
+        return filtered(model, proposal, settings, *inputs)
+
+    episodes = batch.valid.shape[0]
+    together = _together(episodes, settings.particles)
+    if together == 1:
+        return jax.lax.map(one, (batch, keys))
+    grouped = jax.tree.map(lambda x: x.reshape(episodes // together, together, *x.shape[1:]), (batch, keys))
+    out = jax.lax.map(jax.vmap(one), grouped)
+    return jax.tree.map(lambda x: x.reshape(episodes, *x.shape[2:]), out)
 
 
 @eqx.filter_jit

@@ -320,9 +320,9 @@ def filter_step(
         moved = _redrawn(model, laws.carrier, moved, frame, noise, lost)
 
     # Normalise; a particle that left the numbers has weight zero.
-    finite = jnp.isfinite(total(moved.z))
-    z = jnp.where(finite, moved.z, 0.0)
-    log_gain = jnp.where(finite & ~jnp.isnan(moved.log_gain), moved.log_gain, -jnp.inf)
+    z = jnp.where(jnp.isfinite(moved.z), moved.z, 0.0)
+    whole = jnp.isfinite(total(moved.z)) & ~jnp.isnan(moved.log_gain)
+    log_gain = jnp.where(whole, moved.log_gain, -jnp.inf)
     repeats = log_gain.shape[0] // log_weight.shape[0]
     log_weight = jnp.tile(log_weight, repeats) + log_gain
     log_weight, log_normaliser, ess = _normalised(log_weight)

@@ -60,10 +60,16 @@ class Stream:
             log_normaliser = record.log_normaliser + log_units(model, observed)
             return after, time + 1, Step(record._replace(log_normaliser=log_normaliser), belief)
 
+        def packed(particles: Particles, time, row):
+            # One array comes back instead of fifteen: handing arrays over costs more than the step's arithmetic.
+            after, time, out = advance(particles, time, row)
+            return after, time, jnp.concatenate([x.ravel().astype(model.dtype) for x in jax.tree.leaves(out)])
+
         self._empty = initial(model, settings)
         row = jax.ShapeDtypeStruct((len(model.channels) + model.inputs,), self._dtype)
         time = jax.ShapeDtypeStruct((), jnp.int32)
-        self._advance = jax.jit(advance).lower(self._empty, time, row).compile()
+        self._leaves, self._structure = jax.tree.flatten(jax.eval_shape(advance, self._empty, time, row)[2])
+        self._advance = jax.jit(packed).lower(self._empty, time, row).compile()
         self._particles: Particles = self._empty
         self._time = None
 
@@ -97,7 +103,15 @@ class Stream:
         refuse_infinite(observation[None], "the observation", model.channels)
         if not np.isfinite(action).all():
             raise ValueError(f"the action is {action}; every entry must be finite.")
-        self._particles, self._time, out = self._advance(
+        self._particles, self._time, packed = self._advance(
             self._particles, self._time, np.concatenate([observation, action])
         )
-        return jax.device_get(out)
+        return self._unpacked(np.asarray(packed))
+
+    def _unpacked(self, packed: np.ndarray) -> Step:
+        leaves, start = [], 0
+        for like in self._leaves:
+            part = packed[start : start + like.size]
+            leaves.append(part.reshape(like.shape).astype(like.dtype))
+            start += like.size
+        return jax.tree.unflatten(self._structure, leaves)

@@ -1,0 +1,1 @@
+"""Pages, tables and result files, made from plain numbers; no model runs here."""
