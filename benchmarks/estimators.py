@@ -33,7 +33,12 @@ def row(estimator: str, guide: str, rate: float, *, steps: int, seeds: int, part
     )
     begun = time.perf_counter()
     result = fit(
-        lambda k: puck_start(k, guide=guide), data.train, data.validation, key=jax.random.key(1), config=config, progress=False
+        lambda k: puck_start(k, guide=guide),
+        data.train,
+        data.validation,
+        key=jax.random.key(1),
+        config=config,
+        progress=False,
     )
     return {
         "estimator": estimator,
@@ -60,7 +65,14 @@ def main() -> None:
         for estimator in ("exact", "fixed"):
             for rate in (0.01, 0.03):
                 rows.append(
-                    row(estimator, guide, rate, steps=options.steps, seeds=options.seeds, particles=options.particles)
+                    row(
+                        estimator,
+                        guide,
+                        rate,
+                        steps=options.steps,
+                        seeds=options.seeds,
+                        particles=options.particles,
+                    )
                 )
                 print(json.dumps({k: v for k, v in rows[-1].items() if k != "curve_median"}), flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)

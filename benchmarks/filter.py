@@ -6,6 +6,7 @@ ours take turns, so that a busy moment of the machine falls on both.
 
 import argparse
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -18,8 +19,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from slds import MODES, slds
 
+from slds import MODES, slds
 from vhydro.episodes import episode
 from vhydro.filter import FilterSettings, Stream, bootstrap, filter, log_evidence
 from vhydro.filter.run import CHUNK, padded_length
@@ -177,7 +178,9 @@ def long_run() -> None:
 
 def commit() -> str:
     try:
-        return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
+        ).stdout.strip()
     except OSError:
         return ""
 
@@ -202,10 +205,15 @@ def main() -> None:
     parser.add_argument("--long-run", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.long_run:
-        return long_run()
-    if jax.default_backend() != "cpu":
-        rows = accelerator_rows(options.runs)
-        return write(options.out, {}, rows, key="accelerator")
+        long_run()
+    elif jax.default_backend() != "cpu":
+        write(options.out, {}, accelerator_rows(options.runs), key="accelerator")
+    else:
+        beside_peers(options)
+
+
+def beside_peers(options: argparse.Namespace) -> None:
+    """Every key of the results on a CPU, measured in one run."""
     keys, rows = {}, []
     for count, particles in ((1, 1024), (1, 16384), (32, 1024)):
         name = f"{count} x n{particles}" if count > 1 else f"n{particles}"
@@ -220,7 +228,9 @@ def main() -> None:
     keys["vs_particles_n1024"] = rows[-1]["seconds"] / base
     keys["rng_limit"] = random_number_seconds(1024, options.runs) / base
     many = max(options.runs, 40)
-    competition = timed({"bootstrap n1024 (efficiency)": ours(bootstrap(particles=1024), None), **gated_filters()}, many)
+    competition = timed(
+        {"bootstrap n1024 (efficiency)": ours(bootstrap(particles=1024), None), **gated_filters()}, many
+    )
     efficiency = [row(k, v) for k, v in competition.items()]
     best = min(efficiency[1:], key=lambda r: r["sd_sqrt_time"])
     rows += efficiency
@@ -236,7 +246,7 @@ def write(path: Path, keys: dict, rows: list[dict], key: str = "rows") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(path.read_text()) if path.exists() else {}
     meta = {
-        "commit": commit(), "device": jax.devices()[0].device_kind, "cores": len(jax.devices()) and _cores(),
+        "commit": commit(), "device": jax.devices()[0].device_kind, "cores": os.cpu_count(),
         "jax": jax.__version__, "python": platform.python_version(), "date": datetime.now(UTC).date().isoformat(),
     }  # fmt: skip
     before.update(keys)
@@ -247,12 +257,6 @@ def write(path: Path, keys: dict, rows: list[dict], key: str = "rows") -> None:
         if name in keys:
             bar = f"bar {least}" + (f", aim {aim}" if aim else "")
             print(f"{name:24s} {keys[name]:10.3f}   {bar}")
-
-
-def _cores() -> int:
-    import os
-
-    return os.cpu_count() or 1
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from cuthbert import filter as run_filter
 from cuthbert.smc import particle_filter
 from cuthbertlib.resampling import adaptive, systematic
+
 from slds import CHANNELS, LATENT, slds
 
 

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import particles
+
 from slds import CHANNELS, LATENT, slds
 
 

@@ -31,7 +31,13 @@ def model():
     energy = {(2, 0, 0, 0): 0.5, (0, 2, 0, 0): 0.5, (0, 0, 2, 0): 0.5, (0, 0, 0, 2): 0.5}
     base = [energy.get(t.powers, 0.0) for t in library]
     flow = port_hamiltonian(
-        2, 4, 1, library, coefficients=[base, [3 * c for c in base]], dissipation=0.3 * np.eye(4), port=np.ones((4, 1))
+        2,
+        4,
+        1,
+        library,
+        coefficients=[base, [3 * c for c in base]],
+        dissipation=0.3 * np.eye(4),
+        port=np.ones((4, 1)),
     )
     return hybrid_model(mode_kernel(2), flow, axis_emission(4, range(4), noise=0.1), noise=0.1)
 

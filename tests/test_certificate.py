@@ -148,11 +148,7 @@ def random_cases(seed, count, modes, d, channels, *, axes=None, full_guide=False
         guide_scale=scale,
     )
     z = mean[:, 0] + scale[:, 0] * rng.standard_normal((count, d))
-    value = (
-        np.einsum("ncd,nd->nc", case.matrix, z)
-        + case.offset
-        + case.noise * rng.standard_normal(case.noise.shape)
-    )
+    value = np.einsum("ncd,nd->nc", case.matrix, z) + case.offset + case.noise * rng.standard_normal(case.noise.shape)
     case = case._replace(value=shared(value))
     log_joint, centre, cov = posterior(case)
     near = np.where(rng.random((count, 1)) < 0.7, log_joint, case.log_mode)
@@ -160,11 +156,7 @@ def random_cases(seed, count, modes, d, channels, *, axes=None, full_guide=False
     tilted = log_softmax(near + case.guide_log_mode, axis=-1)
     root = np.linalg.cholesky(cov) if full_guide else np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1))
     stretch = 10 ** rng.uniform(-0.25, 0.4, (count, 1, 1))
-    away = (
-        rng.standard_normal(mean.shape)
-        * np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1))
-        * rng.random((count, 1, 1))
-    )
+    away = rng.standard_normal(mean.shape) * np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1)) * rng.random((count, 1, 1))
     return case._replace(
         guide_log_mode=tilted,
         guide_mean=centre + away,
@@ -178,9 +170,7 @@ def random_cases(seed, count, modes, d, channels, *, axes=None, full_guide=False
 def oracle_of(case: Case):
     """One case in the oracle's words: law, guide, emission."""
     law = quadrature.Mixture(np.exp(case.log_mode), case.mean, covariance(case.scale[None])[0])
-    guide = quadrature.Mixture(
-        np.exp(case.guide_log_mode), case.guide_mean, covariance(case.guide_scale[None])[0]
-    )
+    guide = quadrature.Mixture(np.exp(case.guide_log_mode), case.guide_mean, covariance(case.guide_scale[None])[0])
     value = np.where(case.observed, case.value, np.nan)
     return law, guide, quadrature.Emission(case.matrix, case.offset, np.diag(case.noise**2), value)
 
@@ -234,9 +224,7 @@ def chunk_truth(case: Case, share, points) -> tuple[Truth, float]:
     def log_likelihood(z):
         total = np.zeros_like(z)
         for c in range(gain.shape[1]):
-            column = [
-                each[:, c, None, None] for each in (gain, case.offset, case.noise, case.value, case.observed)
-            ]
+            column = [each[:, c, None, None] for each in (gain, case.offset, case.noise, case.value, case.observed)]
             total += column[4] * log_normal(column[3], column[0] * z + column[1], column[2])
         return total
 
@@ -264,9 +252,7 @@ def chunk_truth(case: Case, share, points) -> tuple[Truth, float]:
         )
     target = log_carrier(z) + log_likelihood(z) - log_z[:, None, None]
     forbidden = np.isinf(case.log_mode)[..., None]
-    values = np.where(
-        forbidden, -np.inf, 2 * np.where(forbidden, 0.0, target) - np.where(forbidden, 0.0, proposed)
-    )
+    values = np.where(forbidden, -np.inf, 2 * np.where(forbidden, 0.0, target) - np.where(forbidden, 0.0, proposed))
     fine = log_total(values + log_cell)
     coarse = log_total(values[..., ::2] + log_cell[..., ::2] + np.log(2))
     return Truth(log_z, fine), np.abs(fine - coarse).max()
@@ -301,9 +287,7 @@ def test_the_fast_truth_is_the_oracles():
 def test_closed_forms_are_the_integrals(d, modes, channels, axes):
     """Z, ρ and A through both paths of `condition`, diagonal and full guides, jointly and per mode."""
     count = 8
-    guided = [
-        random_cases(modes, count, modes, d, channels, axes=axes, full_guide=full) for full in (False, True)
-    ]
+    guided = [random_cases(modes, count, modes, d, channels, axes=axes, full_guide=full) for full in (False, True)]
 
     @jax.jit
     @jax.vmap
@@ -317,9 +301,7 @@ def test_closed_forms_are_the_integrals(d, modes, channels, axes):
             law, guide, emission = oracle_of(one_of(case, i))
             agree(jax.tree.map(lambda x, i=i: x[i], joint), law, guide, emission)
             for s in range(modes):
-                alone, own = (
-                    x._replace(prob=np.ones(1), mean=x.mean[[s]], cov=x.cov[[s]]) for x in (law, guide)
-                )
+                alone, own = (x._replace(prob=np.ones(1), mean=x.mean[[s]], cov=x.cov[[s]]) for x in (law, guide))
                 agree(jax.tree.map(lambda x, i=i, s=s: x[i, s], branch), alone, own, emission)
 
 
@@ -327,9 +309,7 @@ def agree(terms: Terms, law, guide, emission, tolerance=1e-8):
     assert float(terms.log_evidence) == pytest.approx(
         quadrature.log_evidence(law, emission), rel=tolerance, abs=tolerance
     )
-    assert float(terms.log_rho) == pytest.approx(
-        quadrature.log_rho(law, emission), rel=tolerance, abs=tolerance
-    )
+    assert float(terms.log_rho) == pytest.approx(quadrature.log_rho(law, emission), rel=tolerance, abs=tolerance)
     exact = quadrature.log_guide_moment(law, guide, emission)
     assert float(terms.log_guide) == pytest.approx(exact, rel=tolerance, abs=tolerance)
 
@@ -402,9 +382,7 @@ def test_the_conditional_guide_needs_no_certificate_of_its_own():
         for terms in jax.jit(jax.vmap(general))(case):
             assert (terms.log_guide < 1e-10).all()
     assert ConditionedProposal().exact(MODEL)
-    np.testing.assert_allclose(
-        mode_moment(terms.log_evidence[0] * 0 - jnp.log(3.0), jnp.full(3, -jnp.log(3.0))), 0.0
-    )
+    np.testing.assert_allclose(mode_moment(terms.log_evidence[0] * 0 - jnp.log(3.0), jnp.full(3, -jnp.log(3.0))), 0.0)
 
 
 MODEL = hybrid_model(
@@ -486,9 +464,7 @@ PLACE = st.floats(-5, 5)
     away=st.floats(-3, 3),
     log_share=st.floats(-3, 0),
 )
-def test_bounds_hold_wherever_hypothesis_looks(
-    widths, noise, places, gains, logits, observed, away, log_share
-):
+def test_bounds_hold_wherever_hypothesis_looks(widths, noise, places, gains, logits, observed, away, log_share):
     """Widths and noises over five decades, outliers of any size, guides relative to the true posterior."""
     case = Case(
         log_mode=log_softmax([[logits[0], 0.0]], axis=-1),
@@ -505,9 +481,7 @@ def test_bounds_hold_wherever_hypothesis_looks(
     )
     _, centre, cov = posterior(case)
     stretch = 10.0 ** np.array([[[widths[2]], [widths[3]]]])
-    case = case._replace(
-        guide_mean=centre + away * np.sqrt(cov[..., 0]), guide_scale=stretch * np.sqrt(cov[..., 0])
-    )
+    case = case._replace(guide_mean=centre + away * np.sqrt(cov[..., 0]), guide_scale=stretch * np.sqrt(cov[..., 0]))
     share = 10.0**log_share
     two_sided, guide_free = bounds(dense_terms(case), jnp.full(1, share))
     exact = truth(case, share)
@@ -635,9 +609,7 @@ def test_no_share_is_a_path_for_gradients():
 def test_an_observation_beyond_all_numbers_gives_no_nan(dtype):
     """Every evidence underflows to zero: nothing can be certified, and the bound says so."""
     far = jnp.finfo(dtype).max ** 0.75
-    case = jax.tree.map(
-        lambda x: jnp.asarray(x, x.dtype if x.dtype == bool else dtype), random_cases(13, 3, 2, 1, 1)
-    )
+    case = jax.tree.map(lambda x: jnp.asarray(x, x.dtype if x.dtype == bool else dtype), random_cases(13, 3, 2, 1, 1))
     case = case._replace(value=jnp.full_like(case.value, far), observed=jnp.ones_like(case.observed))
     out = mixed(Gate(), dense_terms(case), jnp.zeros(3, dtype))
     assert jnp.isfinite(out.share).all()
@@ -696,8 +668,7 @@ def component_moments(case: Case, share):
     z = np.linspace(-12, 16, 40_001)
     likelihood = norm.pdf(case.value[0], z, case.noise[0])
     carrier, guide = (
-        norm.pdf(z, m[0, 0], s[0, 0])
-        for m, s in ((case.mean, case.scale), (case.guide_mean, case.guide_scale))
+        norm.pdf(z, m[0, 0], s[0, 0]) for m, s in ((case.mean, case.scale), (case.guide_mean, case.guide_scale))
     )
     proposed = (1 - share) * guide + share * carrier
     weight = np.divide(likelihood * carrier, proposed, out=np.zeros_like(z), where=proposed > 0)

@@ -237,9 +237,5 @@ def test_occlusion_is_the_same_compiled_and_not():
 
 
 def test_channel_groups_are_numbered_in_order():
-    channels = tuple(
-        Channel(n, g) for n, g in (("a", "object"), ("b", "gripper"), ("c", "object"), ("d", "arm"))
-    )
-    np.testing.assert_array_equal(
-        channel_groups(log(observations=np.zeros((4, 4)), channels=channels)), [0, 1, 0, 2]
-    )
+    channels = tuple(Channel(n, g) for n, g in (("a", "object"), ("b", "gripper"), ("c", "object"), ("d", "arm")))
+    np.testing.assert_array_equal(channel_groups(log(observations=np.zeros((4, 4)), channels=channels)), [0, 1, 0, 2])

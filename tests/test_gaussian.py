@@ -79,9 +79,7 @@ def test_nothing_observed_changes_nothing():
     np.testing.assert_array_equal(out.log_evidence, 0.0)
     np.testing.assert_array_equal(out.log_square, 0.0)
     np.testing.assert_array_equal(out.mean, mean)
-    np.testing.assert_allclose(
-        out.scale @ np.swapaxes(out.scale, 1, 2), scale @ np.swapaxes(scale, 1, 2), rtol=1e-12
-    )
+    np.testing.assert_allclose(out.scale @ np.swapaxes(out.scale, 1, 2), scale @ np.swapaxes(scale, 1, 2), rtol=1e-12)
 
 
 def test_axis_aligned_update_is_the_general_one():
@@ -166,9 +164,7 @@ def test_many_particles_are_one_after_another(kind):
     scale = scale if kind.startswith("full") else jnp.abs(jnp.diagonal(scale).T)
     scale = scale if kind.endswith("own") else scale[..., :1]
     for function in (log_density, lambda r, s: coloured(s, r)):
-        np.testing.assert_allclose(
-            function(residual, scale), one_by_one(function, residual, scale), rtol=1e-10
-        )
+        np.testing.assert_allclose(function(residual, scale), one_by_one(function, residual, scale), rtol=1e-10)
     for target in (scale, scale[..., :1]):
         at = residual, target, guide_mean, 1.5 * scale
         alone = one_by_one(log_second_moment_ratio, *at)

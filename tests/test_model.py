@@ -96,9 +96,7 @@ def random_energy(seed, *, dissipation=None, **options):
     quadratic = np.stack([0.5 * convex[:, 0, 0], convex[:, 0, 1], 0.5 * convex[:, 1, 1]], 1)
     coefficients = np.concatenate([quadratic, 0.5 * rng.standard_normal((MODES, 2))], 1)
     factor = None if dissipation is None else dissipation * rng.standard_normal((MODES, 2, 2))
-    return port_hamiltonian(
-        MODES, 2, 0, ENERGY, coefficients=coefficients, dissipation=factor, **options, **DOUBLE
-    )
+    return port_hamiltonian(MODES, 2, 0, ENERGY, coefficients=coefficients, dissipation=factor, **options, **DOUBLE)
 
 
 def energies(flow, dt, duration=2.0):
@@ -134,9 +132,7 @@ def test_the_integrator_has_its_order(integrator, order):
         return jax.lax.fori_loop(0, steps, lambda _, z: flow.step(z, jnp.zeros(0), 1.0 / steps), start)
 
     exact, coarse, fine = end(256), end(8), end(16)
-    assert np.log2(jnp.linalg.norm(coarse - exact) / jnp.linalg.norm(fine - exact)) == pytest.approx(
-        order, abs=0.3
-    )
+    assert np.log2(jnp.linalg.norm(coarse - exact) / jnp.linalg.norm(fine - exact)) == pytest.approx(order, abs=0.3)
 
 
 @pytest.mark.parametrize(("integrator", "order"), [("midpoint", 2), ("rk4", 4)])
@@ -152,10 +148,7 @@ def test_energy_never_grows_to_the_integrators_order(integrator, order):
 
 def test_strong_dissipation_stops_all_growth():
     for integrator in ("midpoint", "rk4"):
-        assert (
-            np.diff(energies(random_energy(3, dissipation=1.0, integrator=integrator), 0.02), axis=0).max()
-            <= 0
-        )
+        assert np.diff(energies(random_energy(3, dissipation=1.0, integrator=integrator), 0.02), axis=0).max() <= 0
 
 
 def test_substeps_are_steps():
@@ -226,9 +219,9 @@ def test_forbidden_moves_have_exactly_no_probability(driven, dtype):
     kernel = mode_kernel(3, feasible=FEASIBLE, drive=drive, dtype=dtype)
     kernel = randomised(kernel, 1, 5.0)
     z = jnp.asarray(np.random.default_rng(0).standard_normal((20, 2)), dtype)
-    log_prob = jax.vmap(
-        lambda z: jax.vmap(lambda m: kernel.log_probability(m, z, jnp.zeros(1, dtype)))(jnp.arange(3))
-    )(z)
+    log_prob = jax.vmap(lambda z: jax.vmap(lambda m: kernel.log_probability(m, z, jnp.zeros(1, dtype)))(jnp.arange(3)))(
+        z
+    )
     assert log_prob.dtype == dtype
     prob = np.exp(np.asarray(log_prob, np.float64))
     np.testing.assert_array_equal(prob[:, ~FEASIBLE], 0.0)
@@ -241,9 +234,7 @@ def test_an_unlearned_kernel_stays():
     kernel = mode_kernel(3, stay=0.7, **DOUBLE)
     rows = [np.exp(kernel.log_probability(jnp.asarray(m), jnp.zeros(1), jnp.zeros(0))) for m in range(3)]
     np.testing.assert_allclose(rows, 0.55 * np.eye(3) + 0.15)
-    np.testing.assert_allclose(
-        mode_kernel(1).log_probability(jnp.asarray(0), jnp.zeros(1), jnp.zeros(0)), [0.0]
-    )
+    np.testing.assert_allclose(mode_kernel(1).log_probability(jnp.asarray(0), jnp.zeros(1), jnp.zeros(0)), [0.0])
 
 
 # --- the whole model ----------------------------------------------------------------------------------------
@@ -270,9 +261,7 @@ def test_the_shared_path_is_the_general_one():
     at = jnp.asarray(1), jnp.array([0.3, -0.8]), jnp.array([0.6]), jnp.asarray(0.1)
     np.testing.assert_allclose(model.next_means(*at), general.next_means(*at), rtol=1e-14)
     flow = model.flow
-    expected = [
-        f @ at[1] + o + p @ at[2] for f, o, p in zip(flow.matrix, flow.offset, flow.port, strict=True)
-    ]
+    expected = [f @ at[1] + o + p @ at[2] for f, o, p in zip(flow.matrix, flow.offset, flow.port, strict=True)]
     np.testing.assert_allclose(model.next_means(*at), np.stack(expected), rtol=1e-14)
     np.testing.assert_array_equal(model.next_means(*at), model.transition(*at).mean)
 
@@ -471,9 +460,7 @@ def test_validation_finds_what_training_broke():
     model = small_model()
     assert model.validate() is model
     broken = eqx.tree_at(lambda m: m.flow.matrix, model, model.flow.matrix.at[0, 0, 1].set(jnp.nan))
-    with pytest.raises(
-        ValueError, match=r"flow\.matrix holds a non-finite value; every parameter must be finite"
-    ):
+    with pytest.raises(ValueError, match=r"flow\.matrix holds a non-finite value; every parameter must be finite"):
         broken.validate()
     stuck = eqx.tree_at(lambda m: m.kernel.feasible, model, model.kernel.feasible.at[1].set(False))
     with pytest.raises(ValueError, match=r"mode 1 has no feasible next mode; allow at least one"):

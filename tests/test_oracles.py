@@ -120,9 +120,7 @@ def test_posteriors_are_calibrated_on_simulated_episodes():
     for _ in range(600):
         modes, z, Y = linear.simulate(system, 3, rng)
         posterior = linear.switching_posterior(*system, linear.hide(Y, 0.3, rng))
-        off = np.concatenate(
-            [modes[:, None] - posterior.smoothed_mode[:, 1:], z - posterior.smoothed_mean], 1
-        )
+        off = np.concatenate([modes[:, None] - posterior.smoothed_mode[:, 1:], z - posterior.smoothed_mean], 1)
         believed = np.concatenate([posterior.smoothed_mode[:, 1:], posterior.smoothed_mean], 1)
         errors.append([off, off * believed])
     mean, error = np.mean(errors, 0), np.std(errors, 0) / np.sqrt(len(errors))
@@ -216,9 +214,7 @@ def test_evidence_is_the_closed_form(d):
     for o in (emission.o, emission.o + 100.0):
         far = emission._replace(o=o)
         assert quadrature.log_evidence(law, far) == pytest.approx(log_evidence_closed(law, far), abs=1e-9)
-    assert np.log(quadrature.evidence(law, emission)) == pytest.approx(
-        log_evidence_closed(law, emission), abs=1e-9
-    )
+    assert np.log(quadrature.evidence(law, emission)) == pytest.approx(log_evidence_closed(law, emission), abs=1e-9)
 
 
 @pytest.mark.parametrize("d", [1, 2])
@@ -247,9 +243,7 @@ def test_hidden_channels_say_nothing():
 @pytest.mark.parametrize("lam", [0.01, 0.3, 0.9])
 def test_moments_agree_with_panels(lam, narrow):
     problem = step(13, 1, 1, narrow)
-    assert quadrature.mixture_moment(lam, *problem) == pytest.approx(
-        moment_by_panels(lam, *problem), rel=1e-9
-    )
+    assert quadrature.mixture_moment(lam, *problem) == pytest.approx(moment_by_panels(lam, *problem), rel=1e-9)
 
 
 def test_guide_moment_agrees_with_panels():

@@ -228,9 +228,7 @@ def test_a_mode_of_probability_zero_is_never_returned(modes, dtype):
     """Random laws with zeros anywhere, at the least and the greatest uniform `step_noise` can make."""
     rng, repeats = np.random.default_rng(modes), 100_000
     logits = rng.standard_normal((modes, repeats)).astype(dtype)
-    zero = (rng.random((modes, repeats)) < 0.4) & (
-        np.arange(modes)[:, None] != rng.integers(modes, size=repeats)
-    )
+    zero = (rng.random((modes, repeats)) < 0.4) & (np.arange(modes)[:, None] != rng.integers(modes, size=repeats))
     log_probability = jax.nn.log_softmax(jnp.where(zero, -jnp.inf, logits), axis=0)
     together, alone = jax.jit(categorical), jax.jit(jax.vmap(categorical))
     for at in (least(dtype), 1 - least(dtype)):
@@ -252,9 +250,7 @@ def noise_at(step, dtype, seed=0):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_noise_has_its_shapes_and_its_law(dtype):
     noise = jax.jit(jax.vmap(lambda t: noise_at(t, dtype)))(jnp.arange(200))
-    assert {name: (x.shape[1:], x.dtype) for name, x in noise.items()} == {
-        d.name: (d.shape, dtype) for d in LAYOUT
-    }
+    assert {name: (x.shape[1:], x.dtype) for name, x in noise.items()} == {d.name: (d.shape, dtype) for d in LAYOUT}
     uniform, normal = (np.asarray(noise[name], np.float64).reshape(-1) for name in ("c", "b"))
     assert uniform.min() > 0
     assert uniform.max() < 1

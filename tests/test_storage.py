@@ -206,20 +206,13 @@ def test_any_flip_is_refused_or_changes_nothing(folder, whole, modules, data, ma
     damaged = bytearray(whole)
     damaged[spot] ^= mask
     found = outcome(folder / "flipped", damaged)
-    if not isinstance(
-        found, ModelFileError
-    ):  # white space of the header, or another spelling of the same JSON
+    if not isinstance(found, ModelFileError):  # white space of the header, or another spelling of the same JSON
         assert spot < header
         assert_same(found.parts, {"model": modules["contact"], "proposal": modules["residual"]})
 
 
 JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from([*storage.KNOWN]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from([*storage.KNOWN]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["class", "fields", "tuple", "tensor", "x"]), inner, max_size=3)
@@ -423,9 +416,7 @@ def broken(modules):
         "channels is a list": {"model": spoiled(linear, channels=["a"])},
         "noise_floor is a float64": {"model": spoiled(linear, noise_floor=np.float64(1e-4))},
         "expected JSON values and finite": {"model": spoiled(linear, noise_floor=float("inf"))},
-        "no feasible": {
-            "model": spoiled(linear, kernel=spoiled(linear.kernel, feasible=jnp.zeros((2, 2), bool)))
-        },
+        "no feasible": {"model": spoiled(linear, kernel=spoiled(linear.kernel, feasible=jnp.zeros((2, 2), bool)))},
         "the parts are {}": {},
         "the parts are {'a b'": {"a b": linear},
         "float32 is not JSON": {"model": linear, "notes": {"loss": np.float32(1)}},

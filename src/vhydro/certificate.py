@@ -125,9 +125,7 @@ def branch_terms(after: Conditioned, guide: Branches | None, *, exact: bool = Fa
     return Terms(after.log_evidence, log_rho, jnp.maximum(ratio, 0.0))
 
 
-def particle_terms(
-    carrier: Branches, after: Conditioned, guide: Branches | None, *, exact: bool = False
-) -> Terms:
+def particle_terms(carrier: Branches, after: Conditioned, guide: Branches | None, *, exact: bool = False) -> Terms:
     """The terms of each particle, over all its modes jointly; without a guide only the carrier counts.
 
     `exact` says that the guide is the conditional itself, for which A = 1.

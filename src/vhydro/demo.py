@@ -67,14 +67,10 @@ class DemoConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
         if self.train < 3:
-            raise ValueError(
-                f"train is {self.train}; expected at least 3 episodes, one third of them to validate."
-            )
+            raise ValueError(f"train is {self.train}; expected at least 3 episodes, one third of them to validate.")
         for name in ("occlusion", "promise"):
             if not 0 < getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}; expected a share strictly between 0 and 1."
-                )
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a share strictly between 0 and 1.")
         if not 0 <= self.guide_occlusion < 1:
             raise ValueError(f"guide_occlusion is {self.guide_occlusion}; expected a share in [0, 1).")
 
@@ -101,14 +97,10 @@ def puck_episodes(*, key: PRNGKeyArray, train: int = 48, validation: int = 16, t
     simulated, sensed = jax.random.split(key)
     truth = simulate(PUCK, train + validation + test, STEPS, DT, key=simulated)
     episodes = to_episodes(truth, SENSOR_NOISE, key=sensed)
-    return Split(
-        episodes[:train], episodes[train : train + validation], episodes[train + validation :], truth
-    )
+    return Split(episodes[:train], episodes[train : train + validation], episodes[train + validation :], truth)
 
 
-def hidden_in_bursts(
-    episodes: Sequence[Episode], level: float, burst: int, *, key: PRNGKeyArray
-) -> list[Episode]:
+def hidden_in_bursts(episodes: Sequence[Episode], level: float, burst: int, *, key: PRNGKeyArray) -> list[Episode]:
     """The episodes with a share `level` of their positions hidden; every first position stays."""
     valid = jnp.ones((len(episodes), STEPS + 1), bool)
     shown = visible(valid, level, groups=channel_groups(episodes[0]), burst=burst, keep_first=True, key=key)
@@ -220,9 +212,7 @@ def fitted_model(data: Split, config: DemoConfig, *, key: PRNGKeyArray, progress
     return fit(start, data.train, data.validation, key=key, config=training, progress=progress)
 
 
-def fitted_guide(
-    model: HybridModel, data: Split, config: DemoConfig, *, key: PRNGKeyArray, progress: bool
-) -> Fit:
+def fitted_guide(model: HybridModel, data: Split, config: DemoConfig, *, key: PRNGKeyArray, progress: bool) -> Fit:
     """The paper's amortised guide for this model, learned with at most `config.guide_occlusion` hidden."""
     fresh, fitting = jax.random.split(key)
     training = TrainingConfig(
@@ -267,14 +257,10 @@ def dark_truth(data: Split, episodes: Sequence[Episode]) -> Truth:
     return Truth(data.truth.states[first:, :, 0], data.truth.modes[first:], seen)
 
 
-def runs(
-    model: HybridModel, method: Method, episodes: list[Episode], config: DemoConfig, *, key: PRNGKeyArray
-) -> Runs:
+def runs(model: HybridModel, method: Method, episodes: list[Episode], config: DemoConfig, *, key: PRNGKeyArray) -> Runs:
     """Every episode filtered `config.repeats` times, all at once; the key alone decides what is random."""
     settings = FilterSettings(particles=config.particles, gate=method.gate, lookahead=True, history=True)
-    out = filter_episodes(
-        model, episodes * config.repeats, key=key, proposal=method.proposal, settings=settings
-    )
+    out = filter_episodes(model, episodes * config.repeats, key=key, proposal=method.proposal, settings=settings)
 
     def stacked(of: Callable[[Filtered], Any]) -> np.ndarray:
         values = np.stack([np.asarray(of(o)) for o in out])
@@ -294,9 +280,7 @@ def runs(
     )
 
 
-def compared(
-    fitted: Fit, episodes: list[Episode], config: DemoConfig, *, key: PRNGKeyArray
-) -> dict[str, Runs]:
+def compared(fitted: Fit, episodes: list[Episode], config: DemoConfig, *, key: PRNGKeyArray) -> dict[str, Runs]:
     """The runs of every method, by name."""
     assert fitted.proposal is not None
     ways = methods(fitted.proposal, config.tolerance)
@@ -378,16 +362,12 @@ def demonstrated(config: DemoConfig, console: Console) -> tuple[dict, dict, Part
     show = not console.quiet
     data_key, model_key, guide_key, dark_key, filter_key = jax.random.split(jax.random.key(config.seed), 5)
     data = puck_episodes(key=data_key, train=config.train, validation=config.train // 3, test=config.test)
-    console.print(
-        f"Learning a puck's three modes from {config.train} logs of noisy positions, without labels."
-    )
+    console.print(f"Learning a puck's three modes from {config.train} logs of noisy positions, without labels.")
     first = fitted_model(data, config, key=model_key, progress=show)
     console.print(f"Learning a guide from the same logs with at most {config.guide_occlusion:.0%} hidden.")
     second = fitted_guide(first.model, data, config, key=guide_key, progress=show)
     assert second.proposal is not None
-    console.print(
-        f"Filtering {config.test} new logs with {config.occlusion:.0%} hidden, {config.repeats} keys."
-    )
+    console.print(f"Filtering {config.test} new logs with {config.occlusion:.0%} hidden, {config.repeats} keys.")
     episodes = hidden_in_bursts(data.test, config.occlusion, config.burst, key=dark_key)
     outs, truth = compared(second, episodes, config, key=filter_key), dark_truth(data, episodes)
     match = matching(outs["exact guide"].mode, truth.mode)

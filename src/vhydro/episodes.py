@@ -80,7 +80,9 @@ class Episode:
             raise ValueError(f"unknown channel {unknown}; this episode has {mine}. Check the spelling.")
         columns = [mine.index(n) for n in names]
         return replace(
-            self, observations=self.observations[:, columns], channels=tuple(self.channels[c] for c in columns)
+            self,
+            observations=self.observations[:, columns],
+            channels=tuple(self.channels[c] for c in columns),
         )
 
 

@@ -56,7 +56,10 @@ class PortHamiltonianFlow(eqx.Module):
         return jnp.einsum("sij,sj...->si...", self.skew() - self.resistance(), gradient) + drive
 
     def step(
-        self, starts: Float[Array, "modes latent *particles"], action: Float[Array, "inputs"], dt: Float[Array, ""]
+        self,
+        starts: Float[Array, "modes latent *particles"],
+        action: Float[Array, "inputs"],
+        dt: Float[Array, ""],
     ) -> Float[Array, "modes latent *particles"]:
         """Where each mode takes its own start in one step of length dt."""
         h = dt / self.substeps

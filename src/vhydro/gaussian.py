@@ -96,7 +96,11 @@ def conditioned(
     residual = over(seen, axes) * residual
     pre = jnp.block([[jnp.diag(noise), jnp.zeros((channels, latent), mean.dtype)], [spread.T, factor.T]])
     post = _triangular(pre)
-    innovation, cross, after = post[:channels, :channels], post[channels:, :channels], post[channels:, channels:]
+    innovation, cross, after = (
+        post[:channels, :channels],
+        post[channels:, :channels],
+        post[channels:, channels:],
+    )
     half = _triangular(jnp.concatenate([jnp.diag(jnp.where(observed, noise * 0.5**0.5, 1.0)), spread.T]))
     identity = jnp.eye(channels, dtype=mean.dtype)
     white = matvec(solve_triangular(innovation, identity, lower=True), residual)

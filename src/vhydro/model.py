@@ -37,7 +37,10 @@ class ModeKernel(eqx.Module):
     feasible: Bool[Array, "modes modes"]
 
     def log_probability(
-        self, mode: Int[Array, "*particles"], z: Float[Array, "latent *particles"], action: Float[Array, "inputs"]
+        self,
+        mode: Int[Array, "*particles"],
+        z: Float[Array, "latent *particles"],
+        action: Float[Array, "inputs"],
     ) -> Float[Array, "modes *particles"]:
         """The log probability of every next mode."""
         axes = z.ndim - 1
@@ -210,7 +213,13 @@ def linear_flow(matrix, offset=None, port=None, *, inputs: int = 0, dtype=jnp.fl
 
 
 def linear_emission(
-    matrix, *, noise, offset=None, noise_floor: float = 1e-4, axes: Sequence[int] | None = None, dtype=jnp.float32
+    matrix,
+    *,
+    noise,
+    offset=None,
+    noise_floor: float = 1e-4,
+    axes: Sequence[int] | None = None,
+    dtype=jnp.float32,
 ) -> LinearEmission:
     """A linear emission; `noise` is a standard deviation per channel, in standardised units."""
     matrix = np.asarray(matrix, np.float64)
@@ -218,7 +227,9 @@ def linear_emission(
     if (noise <= noise_floor).any():
         raise ValueError(f"noise is {noise.min()}; expected more than the floor {noise_floor}.")
     if axes is not None and (len(axes) != matrix.shape[0] or len(set(axes)) != len(axes)):
-        raise ValueError(f"axes are {tuple(axes)}; expected one coordinate for each of {matrix.shape[0]} channels, once.")
+        raise ValueError(
+            f"axes are {tuple(axes)}; expected one coordinate for each of {matrix.shape[0]} channels, once."
+        )
     offset = np.zeros(matrix.shape[0]) if offset is None else offset
     return LinearEmission(
         jnp.asarray(matrix, dtype),
@@ -235,7 +246,14 @@ def axis_emission(latent: int, axes: Sequence[int], *, noise, noise_floor: float
 
 
 def network_emission(
-    latent: int, channels: int, *, noise, hidden=(32,), noise_floor: float = 1e-4, key: PRNGKeyArray, dtype=jnp.float32
+    latent: int,
+    channels: int,
+    *,
+    noise,
+    hidden=(32,),
+    noise_floor: float = 1e-4,
+    key: PRNGKeyArray,
+    dtype=jnp.float32,
 ) -> NetworkEmission:
     """A network emission, for encoders and images."""
     noise = np.broadcast_to(np.asarray(noise, np.float64), (channels,))

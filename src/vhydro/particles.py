@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray
 from vhydro.small import running_sum, total
 
 
-
 class Draw(NamedTuple):
     """One block of a step's randomness."""
 

@@ -64,7 +64,9 @@ def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories
     nexts = nexts._replace(valid=jnp.concatenate([batch.valid[1:], jnp.zeros(1, bool)]))
     _, points = jax.lax.scan(step, start, (history, nexts, jnp.arange(rows)), reverse=True)
     equal = jnp.full(trajectories, -np.log(trajectories), model.dtype)
-    belief = jax.vmap(lambda m, z: belief_of(model, Particles(m, z, equal, jnp.ones((), model.dtype))))(points.mode, points.z)
+    belief = jax.vmap(lambda m, z: belief_of(model, Particles(m, z, equal, jnp.ones((), model.dtype))))(
+        points.mode, points.z
+    )
     return Smoothed(points.mode, points.z, belief)
 
 
@@ -88,7 +90,8 @@ def smooth(
     length = padded_length(rows)
     batch = jax.tree.map(lambda x: x[0], pad([episode], dtype=model.dtype, length=length))
     history = jax.tree.map(
-        lambda x: np.concatenate([x, np.broadcast_to(x[-1:], (length - rows, *x.shape[1:]))]), filtered.history
+        lambda x: np.concatenate([x, np.broadcast_to(x[-1:], (length - rows, *x.shape[1:]))]),
+        filtered.history,
     )
     out = _backward(model, history, batch, trajectories, key)
     return jax.tree.map(lambda x: np.asarray(x)[:rows], out)

@@ -274,7 +274,11 @@ def _resumed(path: Path, like: State, config: TrainingConfig) -> State:
 
 def _plain(config: TrainingConfig) -> dict:
     """The config as JSON gives it back: tuples are lists there."""
-    return jax.tree.map(lambda x: list(x) if isinstance(x, tuple) else x, asdict(config), is_leaf=lambda x: isinstance(x, tuple))
+    return jax.tree.map(
+        lambda x: list(x) if isinstance(x, tuple) else x,
+        asdict(config),
+        is_leaf=lambda x: isinstance(x, tuple),
+    )
 
 
 def _run(program: _Program, state: State, key, path: Path | None, progress: bool) -> State:

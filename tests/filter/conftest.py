@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import linear
 
+from oracles import linear
 from vhydro.model import axis_emission, hybrid_model, linear_emission, linear_flow, mode_kernel
 
 TURN = 0.95 * np.array([[np.cos(0.3), np.sin(0.3)], [-np.sin(0.3), np.cos(0.3)]])

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import linear
 
+from oracles import linear
 from vhydro.certificate import Gate, Terms, adaptive, conservative, mixing, no_support
 from vhydro.episodes import episode, pad
 from vhydro.filter import FilterSettings, filtered

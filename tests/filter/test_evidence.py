@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import linear
 
+from oracles import linear
 from vhydro.certificate import Gate
 from vhydro.episodes import Batch, episode, pad
 from vhydro.filter import FilterSettings, bootstrap, filtered
@@ -198,7 +198,9 @@ def test_unbiased_for_every_variant(problem, guide, name):
     assert_unbiased(samples, this, name)
 
 
-@pytest.mark.parametrize("options", [{}, {"exact_modes": True}, {"marginal": True}], ids=["sampled", "exact", "marginal"])
+@pytest.mark.parametrize(
+    "options", [{}, {"exact_modes": True}, {"marginal": True}], ids=["sampled", "exact", "marginal"]
+)
 def test_many_particles_believe_the_exact_posterior(problem, system_of, options):
     """At every row, within 4 standard errors over runs; the bias, of order 1/N, is far below them."""
     this, runs = problem(2, False), 16

@@ -199,9 +199,7 @@ def random_system(rng: np.random.Generator, modes: int, latent: int, channels: i
     )
 
 
-def simulate(
-    system: System, steps: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def simulate(system: System, steps: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The modes (steps+1,), states (steps+1, d) and observations (steps+1, channels) of one episode."""
     modes = [rng.choice(len(system.start_prob), p=system.start_prob)]
     states = [rng.multivariate_normal(system.start_mean[modes[0]], system.start_cov[modes[0]])]

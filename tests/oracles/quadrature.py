@@ -121,9 +121,7 @@ def _log_gaussian_integral(log_integrand, window: _Quadratic):
     """The log integral of a Gaussian of this shape."""
     d, cov = len(window.shift), np.linalg.inv(window.precision)
     place = cov @ window.shift, np.linalg.cholesky(cov)
-    return _settled(
-        lambda spacing: _log_grid_sum(log_integrand, *place, [_even_axis(10.0, spacing)] * d), 0.5
-    )
+    return _settled(lambda spacing: _log_grid_sum(log_integrand, *place, [_even_axis(10.0, spacing)] * d), 0.5)
 
 
 def _log_dipped_integral(log_integrand, window: _Quadratic, reach: float, mean, cov):
@@ -183,9 +181,7 @@ def log_guide_moment(law: Mixture, guide: Mixture, emission: Emission) -> float:
     Infinite where Q misses a mode of P, or is so narrow that the integral diverges: not `2 S ≻ S*`, with S*
     the posterior covariance of that mode.
     """
-    windows = {
-        s: 2 * (_component(law, s) + _likelihood(emission)) + -1 * _component(guide, s) for s in _live(law)
-    }
+    windows = {s: 2 * (_component(law, s) + _likelihood(emission)) + -1 * _component(guide, s) for s in _live(law)}
     narrow = any(np.linalg.eigvalsh(window.precision).min() <= 0 for window in windows.values())
     if narrow or (guide.prob[_live(law)] == 0).any():
         return np.inf

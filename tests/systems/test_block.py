@@ -13,9 +13,7 @@ def test_coulomb_friction_decelerates_and_then_holds(direction, played):
     speed, brake = 1.0, block.kinetic_friction * block.gravity
     run = played(block, [[0.2, block.mass * direction * speed]])
     times = np.minimum(np.arange(run.states.shape[1]) * run.dt, speed / brake)
-    np.testing.assert_allclose(
-        run.states[0, :, 1], direction * block.mass * (speed - brake * times), atol=1e-12
-    )
+    np.testing.assert_allclose(run.states[0, :, 1], direction * block.mass * (speed - brake * times), atol=1e-12)
     np.testing.assert_allclose(
         run.states[0, :, 0], 0.2 + direction * (speed * times - 0.5 * brake * times**2), atol=1e-12
     )

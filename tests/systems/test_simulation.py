@@ -50,10 +50,7 @@ def test_simulated_field_is_the_stated_law(system):
         with jax.enable_x64(True):
             gradient = np.asarray(jax.vmap(jax.grad(hamiltonian))(jnp.asarray(zs)))
             field = np.asarray(flow(system, tuple(jnp.asarray(zs.T)), tuple(jnp.asarray(actions.T)), mode))
-        stated = (
-            gradient @ (truth.interconnection[mode] - truth.dissipation[mode]).T
-            + actions @ truth.port[mode].T
-        )
+        stated = gradient @ (truth.interconnection[mode] - truth.dissipation[mode]).T + actions @ truth.port[mode].T
         np.testing.assert_allclose(field.T, stated, rtol=1e-12, atol=1e-12)
 
 
@@ -269,9 +266,7 @@ def test_impossible_sensor_noise_is_refused(noise, drawn):
 def test_a_sample_that_was_not_reached_is_refused():
     reached = np.array([[True, True], [True, False]])
     way = Track(np.zeros((2, 3, 2)), np.zeros((2, 3), int), np.zeros((2, 2), int), reached)
-    with pytest.raises(
-        ValueError, match=f"episode 1 could not be followed past sample 1 .*{MOST_CHANGES} changes"
-    ):
+    with pytest.raises(ValueError, match=f"episode 1 could not be followed past sample 1 .*{MOST_CHANGES} changes"):
         _refuse_unreached(way, 0.1)
 
 

@@ -3,6 +3,8 @@
 Two ways to hold z: a draw (`sampled_laws`), or a Gaussian given the mode path (`marginal_laws`).
 """
 
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import jax
@@ -84,7 +86,7 @@ def _spread_moved(matrix: Float[Array, "modes latent latent"], covariance: Float
     latent = covariance.shape[0]
     if latent**2 > UNROLL:
         return jnp.einsum("sikn,slk->siln", half, matrix)
-    return sum(half[:, :, None, k] * matrix[:, None, :, k, None] for k in range(latent))
+    return reduce(add, (half[:, :, None, k] * matrix[:, None, :, k, None] for k in range(latent)))
 
 
 def marginal_laws(model: HybridModel, settings: FilterSettings, mode, z, covariance, frame: Frame) -> Laws:
@@ -96,9 +98,7 @@ def marginal_laws(model: HybridModel, settings: FilterSettings, mode, z, covaria
     flow, emission = model.flow, model.emission
     assert isinstance(flow, LinearFlow) and isinstance(emission, LinearEmission)
     start = model.start()
-    log_mode = jnp.where(
-        frame.first, over(start.log_mode, 1), model.kernel.log_probability(mode, z, frame.action)
-    )
+    log_mode = jnp.where(frame.first, over(start.log_mode, 1), model.kernel.log_probability(mode, z, frame.action))
     mean = jnp.where(frame.first, over(start.mean, 1), flow.shared_step(z, frame.action))
     identity = jnp.eye(model.latent, dtype=model.dtype)
     noise = over(jnp.where(frame.first, start.scale, model.noise)[:, :, None] ** 2 * identity, 1)
@@ -108,9 +108,9 @@ def marginal_laws(model: HybridModel, settings: FilterSettings, mode, z, covaria
     for row, offset, sd, value, seen in zip(
         emission.dense(), emission.offset, emission.noise, frame.seen.value, frame.seen.observed, strict=True
     ):
-        across = sum(spread[:, :, j] * row[j] for j in range(model.latent))
-        whole = sum(across[:, j] * row[j] for j in range(model.latent)) + sd**2
-        error = value - offset - sum(mean[:, j] * row[j] for j in range(model.latent))
+        across = reduce(add, (spread[:, :, j] * row[j] for j in range(model.latent)))
+        whole = reduce(add, (across[:, j] * row[j] for j in range(model.latent))) + sd**2
+        error = value - offset - reduce(add, (mean[:, j] * row[j] for j in range(model.latent)))
         log_evidence = log_evidence - jnp.where(seen, 0.5 * (LOG_2PI + jnp.log(whole) + error**2 / whole), 0.0)
         gain = jnp.where(seen, across / whole[:, None], 0.0)
         mean = mean + gain * error[:, None]

@@ -74,7 +74,9 @@ def refuse_mismatch(model: HybridModel, proposal: Proposal | None, settings: Fil
     if settings.marginal and not (isinstance(proposal, ConditionedProposal) and proposal.residual is None):
         raise ValueError("marginal=True keeps exact Gaussians: use ConditionedProposal() without a residual.")
     if settings.marginal and not settings.gate.closed_form:
-        raise ValueError(f"marginal=True has a closed-form certificate; this gate asks for {settings.gate.certificate}.")
+        raise ValueError(
+            f"marginal=True has a closed-form certificate; this gate asks for {settings.gate.certificate}."
+        )
     if settings.exact_modes and settings.gate.certificate == "pilot":
         raise ValueError("the pilot certificate covers sampled modes only; use exact_modes=False with it.")
     if settings.marginal and model.kernel.drive is not None:

@@ -4,7 +4,7 @@ Paper: Alg. 1 with Thm 1. Differs: λ per particle, stratified component draws, 
 modes and marginal z.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,9 @@ class Belief(NamedTuple):
     variance: Float[Array, "*times latent"]
 
 
+Tree = TypeVar("Tree")
+
+
 class Moved(NamedTuple):
     """Particles after a step's draw, and the log weight each gained."""
 
@@ -58,7 +61,9 @@ class Moved(NamedTuple):
 # --- resample ---------------------------------------------------------------------------------------------------------
 
 
-def _resample(tree, log_weight, ahead, ess, settings: FilterSettings, noise: Noise, allowed):
+def _resample(
+    tree: Tree, log_weight, ahead, ess, settings: FilterSettings, noise: Noise, allowed
+) -> tuple[Tree, Float[Array, "particles"], Bool[Array, ""]]:
     """The tree and its weights, resampled if `ess`, the ESS/N of the resampling probabilities, asks for it.
 
     Probabilities are the weights, times `exp(ahead)` if given. New weights are `w/(N v)` with v the probability.
@@ -89,11 +94,13 @@ def _resample(tree, log_weight, ahead, ess, settings: FilterSettings, noise: Noi
         return jax.tree.map(taken, tree), taken(weight) - log_n
 
     if parents != n:
-        return *resampled(None), allowed
+        tree, log_weight = resampled(None)
+        return tree, log_weight, allowed
     if settings.ess_threshold == 0:
         return tree, log_weight, jnp.zeros((), bool)
     wanted = allowed & ((ess < settings.ess_threshold) | (settings.ess_threshold == 1))
-    return *jax.lax.cond(wanted, resampled, lambda _: (tree, log_weight), None), wanted
+    tree, log_weight = jax.lax.cond(wanted, resampled, lambda _: (tree, log_weight), None)
+    return tree, log_weight, wanted
 
 
 # --- gate -------------------------------------------------------------------------------------------------------------
@@ -112,6 +119,7 @@ def _gate(model, settings: FilterSettings, laws: Laws, log_weight, frame: Frame,
         drawn = jax.vmap(lambda u, e: _carrier_draw(laws.carrier, u, e)[1])(noise["pilot_mode"], noise["pilot_z"])
         likely = jax.vmap(model.emission.log_likelihood, in_axes=(0, None))(drawn, frame.seen)
         return pilot_mixing(gate, log_weight, likely, _peak(model, frame.seen))
+    assert gate.fixed is not None  # a gate without certificate has one
     share = jnp.full_like(log_weight, gate.fixed)
     return Mixing(share, jnp.full((), jnp.inf, share.dtype), jnp.zeros((), bool))
 

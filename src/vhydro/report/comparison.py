@@ -145,10 +145,7 @@ def film(pair: dict[str, Runs], truth: Truth, match: np.ndarray, margin: float) 
             "points": points.round(3).tolist(),
             "mode": out.mode[k, e][:, match].round(3).tolist(),
             "lost": np.flatnonzero(lost(cloud, position, shown, margin)).tolist(),
-            **{
-                n: out.record[n][k, e].astype(float).tolist()
-                for n in ("mixing", "bound", "certified", "step_ess")
-            },
+            **{n: out.record[n][k, e].astype(float).tolist() for n in ("mixing", "bound", "certified", "step_ess")},
         }
 
     return {

@@ -159,8 +159,7 @@ def law_tables(laws: Sequence[dict]) -> str:
     """Every mode's motion beside the true one, and its energy, resistance and port as learned."""
     motions = [[x["mode"], motion_text(x["motion"]), motion_text(x["true_motion"])] for x in laws]
     parts = [
-        [x["mode"], energy_text(x["energy"]), matrix_text(x["resistance"]), matrix_text([x["port"]])]
-        for x in laws
+        [x["mode"], energy_text(x["energy"]), matrix_text(x["resistance"]), matrix_text([x["port"]])] for x in laws
     ]
     return table_html(["mode", "learned", "true"], motions, kind="text") + table_html(
         ["ż = (J − R) ∇H + G a", "H(q, p)", "R", "G"], parts, kind="text"

@@ -118,9 +118,7 @@ def _shade(figure: go.Figure, film: dict, time: np.ndarray) -> None:
 def _dress(figure: go.Figure, film: dict, time: np.ndarray) -> None:
     """Quiet axes, and titles at the left."""
     half = film["dt"] / 2
-    reach = 1.1 * max(
-        np.abs(v).max() for v in (film["truth"], *(s["points"] for s in film["sides"].values()))
-    )
+    reach = 1.1 * max(np.abs(v).max() for v in (film["truth"], *(s["points"] for s in film["sides"].values())))
     figure.update_annotations(
         selector={"xref": "paper"}, x=0, xanchor="left", font={"size": 12.5, "color": INK}, yshift=1
     )

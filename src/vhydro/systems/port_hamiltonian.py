@@ -46,17 +46,13 @@ class Law:
         with jax.enable_x64(True):
             flat = jnp.asarray(states, jnp.float64).reshape(-1, len(self.coordinates))
             terms = {t: np.asarray(jax.vmap(t.value)(flat)) for t in self.library}
-        energies = [
-            sum((c * terms[t] for t, c in e.items()), start=np.zeros(len(flat))) for e in self.energies
-        ]
+        energies = [sum((c * terms[t] for t, c in e.items()), start=np.zeros(len(flat))) for e in self.energies]
         return np.choose(np.ravel(modes), energies).reshape(np.shape(modes))
 
     def velocity(self, mode: int, z: State, action: State) -> State:
         """ż in one mode, continued smoothly past the mode's edge so that no step feels the kink there."""
         size = range(len(self.coordinates))
-        gradient = [
-            sum((c * slope(t, j, z) for t, c in self.energies[mode].items()), start=0.0 * z[j]) for j in size
-        ]
+        gradient = [sum((c * slope(t, j, z) for t, c in self.energies[mode].items()), start=0.0 * z[j]) for j in size]
         structure, port = self.interconnection[mode] - self.dissipation[mode], self.port[mode]
         return tuple(
             sum((float(w) * g for w, g in zip(structure[i], gradient, strict=True) if w), start=0.0 * z[i])
@@ -72,9 +68,7 @@ class System(Protocol):
     def law(self) -> Law: ...
     def settle(self, z: State, action: State) -> Mode: ...  # the mode at z, when a sample begins
     def guard(self, z: State, action: State, mode: Mode) -> Float[Array, ""]: ...
-    def switch(
-        self, z: State, action: State, mode: Mode
-    ) -> tuple[State, Mode]: ...  # just after the guard's 0
+    def switch(self, z: State, action: State, mode: Mode) -> tuple[State, Mode]: ...  # just after the guard's 0
     def starts(self, *, key: PRNGKeyArray) -> State: ...  # one random initial state
     def excitation(self, steps: int, dt, *, key: PRNGKeyArray) -> Float[Array, "steps inputs"]: ...
 

@@ -272,9 +272,7 @@ def _given(values, what: str, shape: tuple[int, ...]) -> np.ndarray | None:
     if array.shape != shape:
         raise ValueError(f"{what} have shape {array.shape}; expected {shape}. Give one row for each episode.")
     if not np.isfinite(array).all():
-        raise ValueError(
-            f"{what} hold a value that is not finite; expected finite numbers. Remove NaN and infinity."
-        )
+        raise ValueError(f"{what} hold a value that is not finite; expected finite numbers. Remove NaN and infinity.")
     return array
 
 
@@ -309,13 +307,9 @@ def to_episodes(simulation: Simulation, noise: ArrayLike, *, key: PRNGKeyArray) 
     positions = simulation.states[..., :width]
     with jax.enable_x64(True):
         observations = positions + scale * np.asarray(jax.random.normal(key, positions.shape))
-    channels = tuple(
-        Channel(n, unit=u) for n, u in zip(law.coordinates[:width], law.units[:width], strict=True)
-    )
+    channels = tuple(Channel(n, unit=u) for n, u in zip(law.coordinates[:width], law.units[:width], strict=True))
     name = type(simulation.system).__name__.lower()
     return [
         Episode(seen, action, simulation.dt, channels, {"mode": mode}, f"{name} {i}")
-        for i, (seen, action, mode) in enumerate(
-            zip(observations, simulation.actions, simulation.modes, strict=True)
-        )
+        for i, (seen, action, mode) in enumerate(zip(observations, simulation.actions, simulation.modes, strict=True))
     ]
