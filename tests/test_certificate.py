@@ -275,13 +275,11 @@ def test_the_fast_truth_is_the_oracles():
 @pytest.mark.parametrize(
     ("d", "modes", "channels", "axes"),
     [
-        (1, 1, 1, (0,)),
-        (1, 2, 3, None),
-        (1, 3, 2, None),
-        (2, 1, 2, None),
-        (2, 2, 2, (1, 0)),
-        (2, 3, 1, (1,)),
-        (2, 3, 3, None),
+        (1, 1, 2, None),
+        (1, 3, 1, (0,)),
+        (2, 1, 1, None),
+        (2, 2, 3, None),
+        (2, 3, 2, (1, 0)),
     ],
 )
 def test_closed_forms_are_the_integrals(d, modes, channels, axes):
@@ -323,25 +321,24 @@ def test_both_paths_of_condition_give_the_same_terms():
 
 @pytest.mark.parametrize("axes", [None, (1, 0)], ids=["full sensor", "axis-aligned"])
 def test_many_particles_have_the_terms_of_each(axes):
-    """Along a last axis, with one carrier scale for all, as the filter calls it; guides diagonal and full."""
+    """Along a last axis, with one carrier scale for all, as the filter calls it; a guide of each kind."""
     n, modes = 6, 3
-    for full_guide in (False, True):
-        case = random_cases(4, n, modes, 2, 2, axes=axes, full_guide=full_guide, together=n)
-        case = case._replace(scale=np.broadcast_to(case.scale[:1], case.scale.shape))
+    case = random_cases(4, n, modes, 2, 2, axes=axes, full_guide=axes is None, together=n)
+    case = case._replace(scale=np.broadcast_to(case.scale[:1], case.scale.shape))
 
-        @jax.jit
-        def many(case):
-            last = Case(*(jnp.moveaxis(each, 0, -1) for each in case))
-            sensor = jax.tree.map(lambda x: x[0], Case(*map(jnp.asarray, case)))
-            emission = LinearEmission(sensor.matrix, sensor.offset, jnp.log(sensor.noise), 0.0, axes)
-            carrier = Branches(last.log_mode, last.mean, last.scale[..., :1])
-            condition = jax.vmap(emission.condition, (0, 0, None))
-            after = condition(carrier.mean, carrier.scale, Observation(sensor.value, sensor.observed))
-            return particle_terms(carrier, after, guide_of(last)), branch_terms(after, guide_of(last))
+    @jax.jit
+    def many(case):
+        last = Case(*(jnp.moveaxis(each, 0, -1) for each in case))
+        sensor = jax.tree.map(lambda x: x[0], Case(*map(jnp.asarray, case)))
+        emission = LinearEmission(sensor.matrix, sensor.offset, jnp.log(sensor.noise), 0.0, axes)
+        carrier = Branches(last.log_mode, last.mean, last.scale[..., :1])
+        condition = jax.vmap(emission.condition, (0, 0, None))
+        after = condition(carrier.mean, carrier.scale, Observation(sensor.value, sensor.observed))
+        return particle_terms(carrier, after, guide_of(last)), branch_terms(after, guide_of(last))
 
-        for found, alone in zip(many(case), terms_of(case, axes), strict=True):
-            for a, b in zip(found, alone, strict=True):
-                np.testing.assert_allclose(np.moveaxis(a, -1, 0), b, rtol=1e-9, atol=1e-9)
+    for found, alone in zip(many(case), terms_of(case, axes), strict=True):
+        for a, b in zip(found, alone, strict=True):
+            np.testing.assert_allclose(np.moveaxis(a, -1, 0), b, rtol=1e-9, atol=1e-9)
 
 
 def test_nothing_observed_costs_nothing():
@@ -413,7 +410,7 @@ def test_near_singular_carriers_keep_their_certificate(log_condition):
         carrier, after = updated(one)
         return branch_terms(after, Branches(carrier.log_mode, after.mean, after.scale)).log_guide
 
-    assert (jax.vmap(exact)(case) < 1e-9).all()
+    assert (jax.jit(jax.vmap(exact))(case) < 1e-9).all()
 
 
 # --- bounds -------------------------------------------------------------------------------------------------
@@ -490,14 +487,13 @@ def test_bounds_hold_wherever_hypothesis_looks(widths, noise, places, gains, log
 
 
 def test_bounds_hold_in_two_coordinates():
-    for full_guide in (False, True):
-        count = 8
-        case = random_cases(11, count, 2, 2, 2, full_guide=full_guide)
-        share = np.geomspace(0.01, 1, count)
-        two_sided, guide_free = bounds(dense_terms(case), jnp.asarray(share))
-        for i in range(count):
-            exact = quadrature.log_mixture_moment(share[i], *oracle_of(one_of(case, i)))
-            assert exact - SETTLED <= two_sided[i] <= guide_free[i] + 1e-12
+    count = 12
+    case = random_cases(11, count, 2, 2, 2, full_guide=True)
+    share = np.geomspace(0.01, 1, count)
+    two_sided, guide_free = bounds(dense_terms(case), jnp.asarray(share))
+    for i in range(count):
+        exact = quadrature.log_mixture_moment(share[i], *oracle_of(one_of(case, i)))
+        assert exact - SETTLED <= two_sided[i] <= guide_free[i] + 1e-12
 
 
 def test_single_precision_finds_the_same_terms():

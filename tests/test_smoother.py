@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import linear
 
+from oracles import linear
 from vhydro.episodes import episode
 from vhydro.filter import FilterSettings, filter
 from vhydro.model import axis_emission, hybrid_model, linear_flow, mode_kernel

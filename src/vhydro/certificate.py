@@ -116,9 +116,15 @@ class Mixing(NamedTuple):
     certified: Bool[Array, ""]
 
 
+def _log_rho(log_square: Float[Array, "*shape"], log_evidence: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`log E[g²]/Z²`; infinite where the evidence is beyond all numbers, because nothing is known there."""
+    known = log_evidence > -jnp.inf
+    return jnp.where(known, jnp.maximum(log_square - 2 * jnp.where(known, log_evidence, 0.0), 0.0), jnp.inf)
+
+
 def branch_terms(after: Conditioned, guide: Branches | None, *, exact: bool = False) -> Terms:
     """The terms of every mode on its own, for filters that sum over modes; arguments as in `particle_terms`."""
-    log_rho = jnp.maximum(after.log_square - 2 * after.log_evidence, 0.0)
+    log_rho = _log_rho(after.log_square, after.log_evidence)
     if exact or guide is None:
         return Terms(after.log_evidence, log_rho, jnp.full_like(log_rho, 0.0 if exact else jnp.inf))
     ratio = jax.vmap(log_second_moment_ratio)(after.mean, after.scale, guide.mean, guide.scale)
@@ -132,7 +138,7 @@ def particle_terms(carrier: Branches, after: Conditioned, guide: Branches | None
     """
     joint = carrier.log_mode + after.log_evidence
     log_z = log_sum(joint)
-    log_rho = jnp.maximum(log_sum(carrier.log_mode + after.log_square) - 2 * log_z, 0.0)
+    log_rho = _log_rho(log_sum(carrier.log_mode + after.log_square), log_z)
     if exact or guide is None:
         return Terms(log_z, log_rho, jnp.full_like(log_z, 0.0 if exact else jnp.inf))
     ratio = jax.vmap(log_second_moment_ratio)(after.mean, after.scale, guide.mean, guide.scale)
@@ -170,8 +176,11 @@ def smallest_share(terms: Terms, budget: Float[Array, "..."], gate: Gate) -> Flo
     return jnp.where(at_floor, gate.floor, jnp.where(possible, jnp.clip(share, gate.floor, 1.0), gate.fallback))
 
 
-def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"]) -> Mixing:
-    """λ of every particle of a population with these (normalised or not) log ancestor weights."""
+def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"], *, inflation: float = 1.0) -> Mixing:
+    """λ of every particle of a population with these (normalised or not) log ancestor weights.
+
+    `inflation` is how much more the step may vary than with independent draws.
+    """
     # Looked at, never differentiated: λ is a choice made before sampling, not a path for gradients.
     terms, log_weight = jax.lax.stop_gradient((terms, log_weight))
     if gate.certificate == "guide-free":
@@ -182,19 +191,20 @@ def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"]) -> Mixi
     omega = jnp.where(jnp.isfinite(omega), omega, 1 / omega.size)  # nothing is likely: nothing is preferred
     if gate.fixed is None:
         effective = 1 / jnp.sum(omega**2)
-        share = smallest_share(terms, 1 + effective * gate.tolerance**2 * (1 - MARGIN), gate)
+        share = smallest_share(terms, 1 + effective * gate.tolerance**2 * (1 - MARGIN) / inflation, gate)
     else:
         share = jnp.full_like(omega, gate.fixed)
     excess = jnp.maximum(jnp.expm1(log_bound(terms, share)), 0.0)
-    bound = jnp.sum(jnp.where(omega > 0, omega**2 * excess, 0.0))
+    excess = jnp.where(jnp.isnan(excess), jnp.inf, excess)
+    bound = inflation * jnp.sum(jnp.where(omega > 0, omega**2 * excess, 0.0))
     return Mixing(share, bound, bound <= gate.tolerance**2)
 
 
-def frozen_mixing(gate: Gate, log_weight: Float[Array, "particles"]) -> Mixing:
+def frozen_mixing(gate: Gate, log_weight: Float[Array, "particles"], *, inflation: float = 1.0) -> Mixing:
     """λ from a ρ that was fixed on validation data; as true as that ρ is. Paper: "validation-frozen rule"."""
     zero = jnp.zeros_like(log_weight)
     terms = Terms(zero, zero + jnp.log(jnp.asarray(gate.frozen_rho, zero.dtype)), zero + jnp.inf)
-    return mixing(gate, terms, zero)
+    return mixing(gate, terms, zero, inflation=inflation)
 
 
 def pilot_mixing(
@@ -202,6 +212,8 @@ def pilot_mixing(
     log_weight: Float[Array, "particles"],
     log_likelihood: Float[Array, "pilots particles"],
     log_peak: Float[Array, ""],
+    *,
+    inflation: float = 1.0,
 ) -> Mixing:
     """One λ for all particles from pilot draws of the carrier, with probability `gate.confidence`.
 
@@ -221,7 +233,7 @@ def pilot_mixing(
     high = second.mean() + margin(second)
     # relative variance ≤ N·E[w²g²] / (λ (E wg)²) / N − 1/N; the weight's scale cancels in the ratio
     rho = high / low**2
-    free = rho / (1 + n * gate.tolerance**2)
+    free = rho / (1 + n * gate.tolerance**2 / inflation)
     share = jnp.where(free <= 1, jnp.maximum(free, gate.floor), gate.fallback) if gate.fixed is None else gate.fixed
-    bound = (rho / share - 1) / n
+    bound = inflation * (rho / share - 1) / n
     return Mixing(jnp.full_like(log_weight, 1.0) * share, bound, bound <= gate.tolerance**2 * (1 + 1e-4))

@@ -8,8 +8,8 @@ import tyro
 
 from vhydro.report.files import version
 
-# Every verb: what it does, its module, its configuration and its function. A module is imported when its verb is
-# used, so that help comes at once.
+# Every verb: what it does, its module, its configuration and its function. A module is imported when its verb
+# is used, so that help comes at once.
 VERBS = {
     "demo": (
         "Fit, filter and show a puck that bounces in the dark.",

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 from rich.console import Console
+from scipy.cluster.vq import kmeans2
 
 from vhydro.certificate import Gate, adaptive, conservative, no_support
 from vhydro.episodes import Episode, channel_groups, visible
@@ -121,15 +122,13 @@ class Places(NamedTuple):
     lines: np.ndarray  # (modes, 4)
 
 
-def places(episodes: Sequence[Episode], *, seed: int = 0) -> Places:
+def places(episodes: Sequence[Episode]) -> Places:
     """Where the puck dwells and how it accelerates there, from noisy positions alone and without labels.
 
     Accelerations come from samples t − 2, t and t + 2, place and velocity from t ± 1, so that no sensor error
     is on both sides of the regression: shared, one would enter the acceleration as −e/2dt² and pass for a
     spring. (Noise within place and velocity still flattens the lines a little; the fit mends that.)
     """
-    from sklearn.cluster import KMeans  # takes longer to import than to run
-
     rows, accelerations = [], []
     for e in episodes:
         q, a = e.observations[:, 0], e.actions[:, 0]
@@ -137,14 +136,14 @@ def places(episodes: Sequence[Episode], *, seed: int = 0) -> Places:
         place, velocity = (q[1:-3] + q[3:-1]) / 2, (q[3:-1] - q[1:-3]) / (2 * e.dt)
         rows.append(np.stack([np.ones_like(place), place, velocity, (a[1:-2] + a[2:-1]) / 2], 1))
     x, y = np.concatenate(rows), np.concatenate(accelerations)
-    clusters = KMeans(MODES, n_init=4, random_state=seed).fit(x[:, 1:2])
-    mine = [clusters.labels_ == m for m in range(MODES)]
-    lines = np.stack([np.linalg.lstsq(x[i], y[i], rcond=None)[0] for i in mine])
-    return Places(clusters.cluster_centers_[:, 0], clusters.inertia_ / len(x), lines)
+    place, middles = x[:, 1], (np.arange(MODES) + 0.5) / MODES
+    centres, mine = kmeans2(place, np.quantile(place, middles), minit="matrix", iter=100)
+    lines = np.stack([np.linalg.lstsq(x[mine == m], y[mine == m], rcond=None)[0] for m in range(MODES)])
+    return Places(centres, float(np.mean((place - centres[mine]) ** 2)), lines)
 
 
 def placed_model(found: Places) -> HybridModel:
-    """The model that `places` suggests: each line as spring, damper and port, the nearest centre as the mode."""
+    """The model that `places` suggests: a line is a spring, a damper and a port; the mode is the nearest centre."""
     constant, slope, drag, gain = found.lines.T
     nearness = 1 / found.variance
     weights = np.concatenate([nearness * found.centres[:, None], np.zeros((MODES, 2))], 1)  # of (q, p, a)
@@ -208,7 +207,7 @@ def fitted_model(data: Split, config: DemoConfig, *, key: PRNGKeyArray, progress
         frozen=GIVEN,
         settings=FilterSettings(particles=32, lookahead=True),
     )
-    start = Parts(placed_model(places(data.train, seed=config.seed)), ConditionedProposal())
+    start = Parts(placed_model(places(data.train)), ConditionedProposal())
     return fit(start, data.train, data.validation, key=key, config=training, progress=progress)
 
 
@@ -364,7 +363,7 @@ def demonstrated(config: DemoConfig, console: Console) -> tuple[dict, dict, Part
     data = puck_episodes(key=data_key, train=config.train, validation=config.train // 3, test=config.test)
     console.print(f"Learning a puck's three modes from {config.train} logs of noisy positions, without labels.")
     first = fitted_model(data, config, key=model_key, progress=show)
-    console.print(f"Learning a guide from the same logs with at most {config.guide_occlusion:.0%} hidden.")
+    console.print(f"Learning a guide for them from the same logs, at most {config.guide_occlusion:.0%} hidden.")
     second = fitted_guide(first.model, data, config, key=guide_key, progress=show)
     assert second.proposal is not None
     console.print(f"Filtering {config.test} new logs with {config.occlusion:.0%} hidden, {config.repeats} keys.")
@@ -376,7 +375,7 @@ def demonstrated(config: DemoConfig, console: Console) -> tuple[dict, dict, Part
     summary = {
         "meta": meta(config, time.perf_counter() - begun),
         "rows": [{"method": name, **row(out, truth, match, LOST_MARGIN)} for name, out in outs.items()],
-        "adaptive_over_no_support": difference(*pair.values(), truth),
+        "adaptive_over_no_support": difference(outs["adaptive"], outs["no-support"], truth),
         "law": law(second.model, match),
         "fit": {"model": fit_notes(first), "guide": fit_notes(second)},
         "definitions": definitions(LOST_MARGIN),

@@ -198,9 +198,11 @@ def visible(
     total = jnp.cumsum(jnp.pad(noise, ((0, 0), (0, 0), (1, 0))), -1)
     smooth = jnp.moveaxis(total[..., burst:] - total[..., :-burst], 1, -1)  # episodes, times, groups
     can_hide = valid.at[:, 0].set(False) if keep_first else valid
-    ranked = jnp.sort(jnp.where(can_hide[..., None], smooth, jnp.inf).ravel())
-    hidden = jnp.round(level * can_hide.sum() * count).astype(jnp.int32)
-    # The (hidden + 1)-th smallest stays visible; at level 1 that is the padding's infinity.
-    cut = jnp.where(hidden < ranked.size, ranked[jnp.minimum(hidden, ranked.size - 1)], jnp.inf)
-    shown = (smooth >= cut) | ~can_hide[..., None]
-    return shown[..., groups]
+    # The quantile is weighted by the number of channels in a group: the share is one of entries, not of groups.
+    width = jnp.where(can_hide[..., None], jnp.asarray(np.bincount(groups)), 0)
+    order = jnp.argsort(jnp.where(can_hide[..., None], smooth, jnp.inf).ravel())
+    entries = width.ravel()[order]
+    upto = jnp.cumsum(entries)
+    hide = upto - entries / 2 <= level * upto[-1]  # in order, until the next would be further off than staying
+    hidden = jnp.zeros(order.shape, bool).at[order].set(hide).reshape(smooth.shape) & can_hide[..., None]
+    return ~hidden[..., groups]

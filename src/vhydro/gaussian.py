@@ -175,9 +175,10 @@ def _log_ratio_of_factors(delta: Float[Array, "latent"], scale: Scale, guide_sca
     identity = jnp.eye(delta.shape[0], dtype=delta.dtype)
     # Whitened by the guide: |2I − B Bᵀ| with B = guide⁻¹ target keeps the scales out of the difference.
     ratio = solve_triangular(guide, target, lower=True)
-    factor = jnp.linalg.cholesky(2 * identity - ratio @ ratio.T)
-    finite = jnp.isfinite(factor).all()
-    factor = jnp.where(finite, factor, identity)
+    wide = 2 * identity - ratio @ ratio.T
+    # Looked at first and replaced before it is differentiated: a failed factorisation has no gradient.
+    finite = jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(wide))).all()
+    factor = jnp.linalg.cholesky(jnp.where(finite, wide, identity))
     white = solve_triangular(factor, solve_triangular(guide, delta, lower=True), lower=True)
     log_ratio = -jnp.log(jnp.abs(jnp.diagonal(ratio))).sum() - jnp.log(jnp.diagonal(factor)).sum() + white @ white
     return jnp.where(finite, log_ratio, jnp.inf)

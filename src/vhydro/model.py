@@ -133,6 +133,23 @@ class HybridModel(eqx.Module):
         return self
 
 
+def _of_shape(value, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """The value broadcast to a shape."""
+    array = np.asarray(value, np.float64)
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise ValueError(f"{what} has shape {array.shape}; expected {shape}, or one that broadcasts to it.") from None
+
+
+def _above(value: np.ndarray, floor: float, what: str) -> np.ndarray:
+    if not (value > floor).all():
+        raise ValueError(
+            f"{what} is {value.min()}; expected more than {f'the floor {floor}' if floor else '0: positive'}."
+        )
+    return value
+
+
 def _positive(value: int, what: str) -> None:
     if value < 1:
         raise ValueError(f"{what} is {value}; expected at least 1.")
@@ -184,18 +201,14 @@ def port_hamiltonian(
         interconnection = np.zeros((latent, latent))
         interconnection[np.arange(half), half + np.arange(half)] = 1.0
 
-    def filled(value, shape):
-        array = np.zeros(shape) if value is None else np.asarray(value)
-        try:
-            return jnp.asarray(np.broadcast_to(array, shape), dtype)
-        except ValueError:
-            raise ValueError(f"an array of shape {array.shape} was given where {shape} was expected.") from None
+    def filled(value, what, *shape):
+        return jnp.asarray(_of_shape(0.0 if value is None else value, shape, what), dtype)
 
     return PortHamiltonianFlow(
-        coefficients=filled(coefficients, (modes, len(library))),
-        interconnection=filled(interconnection, (modes, latent, latent)),
-        dissipation=filled(dissipation, (modes, latent, latent)),
-        port=filled(port, (modes, latent, inputs)),
+        coefficients=filled(coefficients, "coefficients", modes, len(library)),
+        interconnection=filled(interconnection, "interconnection", modes, latent, latent),
+        dissipation=filled(dissipation, "dissipation", modes, latent, latent),
+        port=filled(port, "port", modes, latent, inputs),
         smooth=smooth,
         library=tuple(library),
         integrator=integrator,
@@ -205,11 +218,16 @@ def port_hamiltonian(
 
 def linear_flow(matrix, offset=None, port=None, *, inputs: int = 0, dtype=jnp.float32) -> LinearFlow:
     """A discrete linear flow per mode from its matrices (modes, latent, latent)."""
-    matrix = jnp.asarray(matrix, dtype)
+    matrix = np.asarray(matrix, np.float64)
+    if matrix.ndim != 3 or matrix.shape[1] != matrix.shape[2] or not matrix.size:
+        raise ValueError(f"matrix has shape {matrix.shape}; expected (modes, latent, latent), one square each.")
     modes, latent, _ = matrix.shape
-    offset = jnp.zeros((modes, latent), dtype) if offset is None else jnp.asarray(offset, dtype)
-    port = jnp.zeros((modes, latent, inputs), dtype) if port is None else jnp.asarray(port, dtype)
-    return LinearFlow(matrix, offset, port)
+    inputs = inputs if port is None else np.shape(port)[-1]
+    given = {"offset": (offset, (modes, latent)), "port": (port, (modes, latent, inputs))}
+    offset, port = (
+        np.zeros(shape) if value is None else _of_shape(value, shape, what) for what, (value, shape) in given.items()
+    )
+    return LinearFlow(jnp.asarray(matrix, dtype), jnp.asarray(offset, dtype), jnp.asarray(port, dtype))
 
 
 def linear_emission(
@@ -223,25 +241,33 @@ def linear_emission(
 ) -> LinearEmission:
     """A linear emission; `noise` is a standard deviation per channel, in standardised units."""
     matrix = np.asarray(matrix, np.float64)
-    noise = np.broadcast_to(np.asarray(noise, np.float64), matrix.shape[:1])
-    if (noise <= noise_floor).any():
-        raise ValueError(f"noise is {noise.min()}; expected more than the floor {noise_floor}.")
-    if axes is not None and (len(axes) != matrix.shape[0] or len(set(axes)) != len(axes)):
-        raise ValueError(
-            f"axes are {tuple(axes)}; expected one coordinate for each of {matrix.shape[0]} channels, once."
-        )
-    offset = np.zeros(matrix.shape[0]) if offset is None else offset
+    if matrix.ndim != 2 or not matrix.size:
+        raise ValueError(f"matrix has shape {matrix.shape}; expected (channels, latent).")
+    channels, latent = matrix.shape
+    noise = _above(_of_shape(noise, (channels,), "noise"), noise_floor, "noise")
+    if axes is not None:
+        axes = tuple(int(a) for a in axes)
+        if len(axes) != channels or len(set(axes)) != channels or not all(0 <= a < latent for a in axes):
+            raise ValueError(
+                f"axes are {axes}; expected one coordinate below {latent} for each of {channels} channels, once."
+            )
+        if (np.delete(matrix[0], axes[0]) != 0).any() or np.count_nonzero(matrix) > channels:
+            raise ValueError(
+                f"matrix has entries off the axes {axes}; expected none. Leave axes out for a full matrix."
+            )
     return LinearEmission(
         jnp.asarray(matrix, dtype),
-        jnp.asarray(offset, dtype),
+        jnp.asarray(_of_shape(0.0 if offset is None else offset, (channels,), "offset"), dtype),
         jnp.asarray(np.log(noise - noise_floor), dtype),
         noise_floor,
-        None if axes is None else tuple(int(a) for a in axes),
+        axes,
     )
 
 
 def axis_emission(latent: int, axes: Sequence[int], *, noise, noise_floor: float = 1e-4, dtype=jnp.float32):
     """A linear emission whose channel c reads coordinate `axes[c]`: the usual case of a robot log."""
+    if not all(0 <= a < latent for a in axes):
+        raise ValueError(f"axes are {tuple(axes)}; expected coordinates from 0 to {latent - 1}.")
     return linear_emission(np.eye(latent)[list(axes)], noise=noise, noise_floor=noise_floor, axes=axes, dtype=dtype)
 
 
@@ -256,7 +282,7 @@ def network_emission(
     dtype=jnp.float32,
 ) -> NetworkEmission:
     """A network emission, for encoders and images."""
-    noise = np.broadcast_to(np.asarray(noise, np.float64), (channels,))
+    noise = _above(_of_shape(noise, (channels,), "noise"), noise_floor, "noise")
     return NetworkEmission(
         network(latent, tuple(hidden), channels, key=key, dtype=dtype),
         jnp.asarray(np.log(noise - noise_floor), dtype),
@@ -285,29 +311,36 @@ def hybrid_model(
     width = emission.log_noise.shape[0]
     dtype = emission.log_noise.dtype
 
-    def filled(value, shape):
-        return np.broadcast_to(np.asarray(value, np.float64), shape)
-
-    if (filled(noise, (modes, latent)) <= noise_floor).any():
-        raise ValueError(f"noise is {np.min(noise)}; expected more than the floor {noise_floor}.")
+    if isinstance(emission, LinearEmission) and emission.matrix.shape[1] != latent:
+        raise ValueError(
+            f"the emission reads {emission.matrix.shape[1]} coordinates, the flow moves {latent}; expected one number."
+        )
     if kernel.logits.shape[0] != modes:
         raise ValueError(f"the kernel has {kernel.logits.shape[0]} modes and the flow has {modes}; give both the same.")
     names = tuple(channels) if channels is not None else tuple(f"y{i}" for i in range(width))
     if len(names) != width:
         raise ValueError(f"{len(names)} channel names for {width} emission channels; name every channel.")
-    start_mode = np.zeros(modes) if start_mode is None else np.log(np.asarray(start_mode) + 1e-30)
+
+    def log_above(value, what):
+        return np.log(_above(_of_shape(value, (modes, latent), what), noise_floor, what) - noise_floor)
+
+    chances = _of_shape(1.0 if start_mode is None else start_mode, (modes,), "start_mode")
+    scale = _above(_of_shape(1.0 if scale is None else scale, (width,), "scale"), 0, "scale")
+    action_scale = _of_shape(1.0 if action_scale is None else action_scale, (inputs,), "action_scale")
     return HybridModel(
         kernel=kernel,
         flow=flow,
         reset=reset,
-        log_noise=jnp.asarray(np.log(filled(noise, (modes, latent)) - noise_floor), dtype),
+        log_noise=jnp.asarray(log_above(noise, "noise"), dtype),
         emission=emission,
-        start_log_mode=jnp.asarray(start_mode, dtype),
-        start_mean=jnp.asarray(filled(0.0 if start_mean is None else start_mean, (modes, latent)), dtype),
-        start_log_scale=jnp.asarray(np.log(filled(start_scale, (modes, latent))), dtype),
-        shift=jnp.asarray(filled(0.0 if shift is None else shift, (width,)), dtype),
-        scale=jnp.asarray(filled(1.0 if scale is None else scale, (width,)), dtype),
-        action_scale=jnp.asarray(filled(1.0 if action_scale is None else action_scale, (inputs,)), dtype),
+        start_log_mode=jnp.asarray(np.log(chances + 1e-30), dtype),  # not learned to be impossible
+        start_mean=jnp.asarray(
+            _of_shape(0.0 if start_mean is None else start_mean, (modes, latent), "start_mean"), dtype
+        ),
+        start_log_scale=jnp.asarray(log_above(start_scale, "start_scale"), dtype),
+        shift=jnp.asarray(_of_shape(0.0 if shift is None else shift, (width,), "shift"), dtype),
+        scale=jnp.asarray(scale, dtype),
+        action_scale=jnp.asarray(_above(action_scale, 0, "action_scale") if inputs else action_scale, dtype),
         noise_floor=noise_floor,
         channels=names,
     ).validate()

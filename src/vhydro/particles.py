@@ -59,14 +59,15 @@ def effective_share(log_weight: Float[Array, "particles"]) -> Float[Array, ""]:
 
 # --- resampling -------------------------------------------------------------------------------------------------------
 # Each scheme says how many of `count` sorted points lie below each cumulative weight; `_ancestors` turns those numbers
-# into indices by scatter and running sum, which on a CPU beats a search several times over.
+# into indices by scatter and cumulative maximum, which on a CPU beats a search several times over.
 
 
-def _ancestors(below: Int[Array, "parents"], count: int, dtype) -> Int[Array, "count"]:
-    # Point j belongs to the first parent with more than j points below it: as many parents come before it as have
-    # at most j. Counted in floats, which hold these integers exactly and have the faster running sum.
-    marks = jnp.zeros(count, dtype).at[below].add(1.0, mode="drop")
-    return jnp.minimum(running_sum(marks).astype(jnp.int32), below.shape[0] - 1)
+def _ancestors(weight: Float[Array, "parents"], below: Int[Array, "parents"], count: int) -> Int[Array, "count"]:
+    start = jnp.concatenate([jnp.zeros(1, below.dtype), below[:-1]])
+    # However the sums were rounded, a parent without weight has no child: its points go to the one before it.
+    start = jnp.where((below > start) & (weight > 0), start, count)
+    marks = jnp.zeros(count, below.dtype).at[start].max(jnp.arange(below.shape[0], dtype=below.dtype), mode="drop")
+    return jnp.maximum(jax.lax.cummax(marks), jnp.argmax(weight > 0).astype(below.dtype))
 
 
 def _cumulative(weight: Float[Array, "parents"], count: int) -> Float[Array, "parents"]:
@@ -80,7 +81,7 @@ def _clipped(below: Num[Array, "parents"], count: int) -> Int[Array, "parents"]:
 
 def systematic(weight: Float[Array, "parents"], uniform: Float[Array, ""], count: int) -> Int[Array, "count"]:
     """Ancestors at equal distances with one random offset."""
-    return _ancestors(_clipped(jnp.ceil(_cumulative(weight, count) - uniform), count), count, weight.dtype)
+    return _ancestors(weight, _clipped(jnp.ceil(_cumulative(weight, count) - uniform), count), count)
 
 
 def stratified(weight: Float[Array, "parents"], uniform: Float[Array, "count"], count: int) -> Int[Array, "count"]:
@@ -88,18 +89,18 @@ def stratified(weight: Float[Array, "parents"], uniform: Float[Array, "count"], 
     cumulative = _cumulative(weight, count)
     cell = _clipped(jnp.floor(cumulative), count)
     inside = uniform[jnp.minimum(cell, count - 1)] < cumulative - cell
-    return _ancestors(_clipped(cell + inside, count), count, weight.dtype)
+    return _ancestors(weight, _clipped(cell + inside, count), count)
 
 
-def multinomial(weight: Float[Array, "parents"], uniform: Float[Array, "count"], count: int) -> Int[Array, "count"]:
+def multinomial(weight: Float[Array, "parents"], uniform: Float[Array, "gaps"], count: int) -> Int[Array, "count"]:
     """Independent ancestors, from `count + 1` uniforms made into sorted points by exponential spacings."""
     gaps = running_sum(-jnp.log(uniform))
     points = gaps[:-1] / gaps[-1]
     below = jnp.searchsorted(points, _cumulative(weight, 1), side="right")
-    return _ancestors(below.astype(jnp.int32), count, weight.dtype)
+    return _ancestors(weight, below.astype(jnp.int32), count)
 
 
-def residual(weight: Float[Array, "parents"], uniform: Float[Array, "count"], count: int) -> Int[Array, "count"]:
+def residual(weight: Float[Array, "parents"], uniform: Float[Array, "gaps"], count: int) -> Int[Array, "count"]:
     """`⌊count·w⌋` copies of each parent for certain, the remainder multinomially."""
     share = count * (weight / weight.sum())
     sure = jnp.floor(share)
@@ -111,7 +112,7 @@ def residual(weight: Float[Array, "parents"], uniform: Float[Array, "count"], co
     points = jnp.where(jnp.arange(count) < left, gaps[:-1] / gaps[-1], 2.0)
     extra = jnp.searchsorted(points, summed / jnp.where(summed[-1] > 0, summed[-1], 1.0), side="right")
     extra = extra.at[-1].set(left)
-    return _ancestors(_clipped(running_sum(sure) + extra, count), count, weight.dtype)
+    return _ancestors(weight, _clipped(running_sum(sure) + extra, count), count)
 
 
 class Resampler(NamedTuple):
@@ -132,17 +133,40 @@ RESAMPLERS: dict[str, Resampler] = {
 # --- choosing a component and a mode ---------------------------------------------------------------------------------
 
 
-def stratified_choice(share: Float[Array, "*shape"], uniform: Float[Array, ""]) -> Bool[Array, "*shape"]:
-    """True for particle i with probability `share_i`, the number of Trues fixed up to rounding by their sum.
+LARGEST_STRATUM = 2**15  # particles; the products below then fit 32 bits
 
-    Systematic selection: every particle keeps its own probability, so weights stay unbiased.
+
+def _prime_from(n: int) -> int:
+    return next(p for p in range(max(n, 2), 2 * n + 3) if all(p % q for q in range(2, int(p**0.5) + 1)))
+
+
+def strata(count: int) -> tuple[int, int]:
+    """How many blocks of particles are stratified, and the prime number of cells each is spread over."""
+    size = min(count, LARGEST_STRATUM)
+    return -(-count // size), _prime_from(size)
+
+
+def stratified_uniforms(uniform: Float[Array, "draws"], count: int) -> Float[Array, "count"]:
+    """One uniform number per particle, no two of a block in one cell of [0, 1), from `count + 2 blocks` uniforms.
+
+    Particle i lies in cell `(a i + b) mod p` for random a and b: any two particles are in any two cells with equal
+    probability. That is all a variance needs, and no sorting. Each number is uniform, so weights stay unbiased. For
+    `[u_i < λ_i]` the covariances are `−K_ij/(p − 1)` with K positive semidefinite and `K_ii ≤ λ_i (1 − λ_i)`, so a sum
+    varies at most `p/(p − 1)` times as much as with independent draws, whatever its terms, and usually less.
     """
-    ends = running_sum(share.ravel()) + uniform
-    edges = jnp.floor(jnp.concatenate([uniform[None], ends]))
-    chosen = edges[1:] > edges[:-1]
-    # A share of exactly 1 or 0 must not depend on how the sum was rounded.
-    flat = share.ravel()
-    return jnp.where(flat >= 1, True, jnp.where(flat <= 0, False, chosen)).reshape(share.shape)
+    blocks, prime = strata(count)
+    jitter, slope, shift = uniform[:count], uniform[count : count + blocks], uniform[count + blocks :]
+    index = jnp.arange(count, dtype=jnp.uint32)
+    block, place = index // LARGEST_STRATUM, index % LARGEST_STRATUM
+    a = 1 + jnp.floor(slope * (prime - 1)).astype(jnp.uint32)
+    b = jnp.floor(shift * prime).astype(jnp.uint32)
+    cell = (a[block] * place + b[block]) % jnp.uint32(prime)
+    return (cell.astype(jitter.dtype) + jitter) / prime
+
+
+def stratified_choice(share: Float[Array, "*shape"], uniform: Float[Array, "draws"]) -> Bool[Array, "*shape"]:
+    """True for particle i with probability `share_i`, the number of Trues nearly fixed by their sum."""
+    return stratified_uniforms(uniform, share.size).reshape(share.shape) < share
 
 
 def categorical(

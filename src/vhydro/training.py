@@ -171,7 +171,7 @@ class _Program:
         loss, gradient = jax.value_and_grad(self._loss)(weights, self._minibatch(data), filtering)
         updates, after = self.optimiser.update(gradient, optimiser, weights)
         moved = optax.apply_updates(weights, updates)
-        finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(gradient))
+        finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
         diverged = diverged | ~finite
         kept = jax.tree.map(lambda new, old: jnp.where(diverged, old, new), (moved, after), (weights, optimiser))
         return (*kept, diverged), -loss
@@ -221,12 +221,16 @@ def fit(
     weights, rest = _stacked(starts, trainable)
     dtype = starts[0].model.dtype
     program = _Program(config, rest, pad(train, dtype=dtype), pad(validation, dtype=dtype), channel_groups(train[0]))
-    state = _fresh(program, weights)
+    state = _fresh(program, weights, program.validate(weights, _validation_key(key)))
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
         state = _resumed(path, state, config)
     state = _run(program, state, key, path, progress)
     return _result(state, rest)
+
+
+def _validation_key(key: PRNGKeyArray) -> PRNGKeyArray:
+    return jax.random.fold_in(key, 2**31 - 2)
 
 
 def _starts(start, seeds: int, key: PRNGKeyArray) -> list[Parts]:
@@ -246,14 +250,14 @@ def _refuse_unfit(parts: Parts, train, validation, config: TrainingConfig) -> No
     refuse_mismatch(parts.model, parts.proposal, estimator_settings(config.settings, config.estimator))
 
 
-def _fresh(program: _Program, weights) -> State:
+def _fresh(program: _Program, weights, score) -> State:
     seeds, checks = program.config.seeds, -(-program.config.steps // program.config.validate_every)
     dtype = program.train.dt.dtype
     return State(
         weights=weights,
         optimiser=jax.vmap(program.optimiser.init)(weights),
         best=weights,
-        best_score=jnp.full(seeds, -jnp.inf, dtype),
+        best_score=jnp.nan_to_num(score, nan=-jnp.inf),  # the start counts: a fit never returns less
         diverged=jnp.zeros(seeds, bool),
         step=jnp.zeros((), jnp.int32),
         validation=jnp.full((checks, seeds), jnp.nan, dtype),
@@ -303,7 +307,7 @@ def _advanced(program: _Program, state: State, key, count: int) -> State:
     weights, optimiser, diverged, value = program.block(
         state.weights, state.optimiser, state.diverged, state.step, key, count=count
     )
-    score = program.validate(weights, jax.random.fold_in(key, 2**31 - 2))
+    score = program.validate(weights, _validation_key(key))
     better = score > state.best_score  # False for NaN
 
     def kept(new, old):

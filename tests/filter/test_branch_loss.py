@@ -113,7 +113,7 @@ def test_the_gate_keeps_the_branch(outcome, gate):
 
 
 def test_adaptive_mixing_certifies_what_it_can_and_says_where_it_cannot(outcome):
-    """Sticking is certified with little of the carrier; where no λ suffices the step is marked and the fallback used."""
+    """Sticking is certified with little of the carrier; where no λ suffices the step is marked."""
     record, gate = outcome(adaptive()).record, adaptive()
     assert record.certified[:, 1:SLIPS_AT].all()
     assert (record.bound[record.certified] <= gate.tolerance**2).all()

@@ -1,6 +1,4 @@
-"""Bad input is refused in words; bad luck, outliers and exploding models never become a NaN; records keep their word."""
-
-import dataclasses
+"""Bad input is refused in words, outliers and exploding models never become a NaN, records keep their word."""
 
 import equinox as eqx
 import jax

@@ -7,7 +7,7 @@ from vhydro.certificate import Gate
 from vhydro.emission import LinearEmission
 from vhydro.flow import LinearFlow
 from vhydro.model import HybridModel
-from vhydro.particles import RESAMPLERS, Draw
+from vhydro.particles import RESAMPLERS, Draw, strata
 from vhydro.proposal import ConditionedProposal, Proposal
 
 
@@ -95,7 +95,9 @@ def noise_layout(model: HybridModel, proposal: Proposal | None, settings: Filter
     if not settings.exact_modes:
         layout.append(Draw("mode", (n,), "uniform"))
     if proposal is not None and not (settings.marginal and settings.exact_modes):
-        layout.append(Draw("component", () if settings.draws == "stratified" else (*branches, n), "uniform"))
+        choices = population(model, settings)
+        extra = 2 * strata(choices)[0] if settings.draws == "stratified" else 0
+        layout.append(Draw("component", (choices + extra,), "uniform"))
         layout.append(Draw("redraw", (n,), "uniform"))
     if settings.gate.certificate == "pilot":
         k = settings.gate.pilots

@@ -16,7 +16,15 @@ from vhydro.filter.laws import Frame, Laws, Particles, marginal_laws, sampled_la
 from vhydro.filter.settings import FilterSettings, population
 from vhydro.gaussian import LOG_2PI, coloured, is_diagonal, log_density, moments
 from vhydro.model import Branches, HybridModel
-from vhydro.particles import RESAMPLERS, Noise, categorical, effective_share, pareto_k, stratified_choice
+from vhydro.particles import (
+    RESAMPLERS,
+    Noise,
+    categorical,
+    effective_share,
+    pareto_k,
+    strata,
+    stratified_choice,
+)
 from vhydro.proposal import Proposal
 from vhydro.small import log_sum, pick, total
 
@@ -112,16 +120,23 @@ def _gate(model, settings: FilterSettings, laws: Laws, log_weight, frame: Frame,
         assert laws.terms is not None
         if laws.terms.log_evidence.ndim == 2:  # one branch per mode
             log_weight = log_weight + laws.carrier.log_mode
-        return mixing(gate, laws.terms, log_weight)
+        return mixing(gate, laws.terms, log_weight, inflation=_inflation(settings, laws.terms.log_rho.size))
     if gate.certificate == "frozen":
-        return frozen_mixing(gate, log_weight)
+        return frozen_mixing(gate, log_weight, inflation=_inflation(settings, log_weight.shape[0]))
     if gate.certificate == "pilot":
         drawn = jax.vmap(lambda u, e: _carrier_draw(laws.carrier, u, e)[1])(noise["pilot_mode"], noise["pilot_z"])
         likely = jax.vmap(model.emission.log_likelihood, in_axes=(0, None))(drawn, frame.seen)
-        return pilot_mixing(gate, log_weight, likely, _peak(model, frame.seen))
+        inflation = _inflation(settings, log_weight.shape[0])
+        return pilot_mixing(gate, log_weight, likely, _peak(model, frame.seen), inflation=inflation)
     assert gate.fixed is not None  # a gate without certificate has one
     share = jnp.full_like(log_weight, gate.fixed)
     return Mixing(share, jnp.full((), jnp.inf, share.dtype), jnp.zeros((), bool))
+
+
+def _inflation(settings: FilterSettings, choices: int) -> float:
+    """How much more a sum may vary under stratified component draws than under independent ones, at the most."""
+    prime = strata(choices)[1]
+    return prime / (prime - 1) if settings.draws == "stratified" else 1.0
 
 
 def _peak(model: HybridModel, seen: Observation) -> Float[Array, ""]:
@@ -153,7 +168,7 @@ def _carrier_draw(carrier: Branches, uniform, normal):
 def _from_carrier(settings: FilterSettings, share, noise: Noise) -> Bool[Array, "..."]:
     if settings.draws == "stratified":
         return stratified_choice(share, noise["component"])
-    return noise["component"] < share
+    return noise["component"].reshape(share.shape) < share
 
 
 def _log_mixture(share, log_carrier, log_guide):

@@ -54,15 +54,16 @@ def demo_table(summary: dict) -> Table:
 
 
 def comparison_table(rows: Sequence[dict]) -> str:
-    """The comparison for the page; bold is the best of the first three, which share a guide."""
+    """The comparison for the page; bold is the best, as written, of the first three, which share a guide."""
 
-    def best(c: Column) -> float | None:
+    def best(c: Column) -> str:
         values = [r[c.key] for r in rows[:3] if r[c.key] is not None]
-        return max(values, key=lambda v: c.good * v) if c.good and len(set(values)) > 1 else None
+        return number(c.write, max(values, key=lambda v: c.good * v)) if c.good and values else ""
 
     def cell(r: dict, c: Column) -> str:
-        text = number(c.write, r[c.key]) + (f" <small>{error}</small>" if (error := _error(r, c)) else "")
-        return f"<b>{text}</b>" if r in rows[:3] and r[c.key] == best(c) else text
+        text = number(c.write, r[c.key])
+        written = f"<b>{text}</b>" if r in rows[:3] and text == best(c) else text
+        return f"{written} <small>{_error(r, c)}</small>".removesuffix(" <small></small>")
 
     body = [[escape(r["method"]), *(cell(r, c) for c in COLUMNS)] for r in rows]
     return table_html(["", *(escape(c.title) for c in COLUMNS)], body, kind="comparison")

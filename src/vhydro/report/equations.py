@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 FLAT = 1.0  # 1/s²: a spring softer than this has no place of rest worth naming
 
 
-def number(pattern: str, value: float | None) -> str:
+def number(pattern: str, value: float | int | None) -> str:
     """The value with a true minus sign; a missing one was not finite."""
     return "−∞" if value is None else pattern.format(value).replace("-", "−")
 

@@ -74,8 +74,8 @@ def _cloud(figure: go.Figure, panel: int, film: dict, time: np.ndarray, side: di
 
 
 def _gate(figure: go.Figure, name: str, time: np.ndarray, side: dict, colour: str) -> None:
-    edge = [10**e for e in BOUND_RANGE]
-    bound = np.clip(side["bound"], *edge)
+    low, high = (10**e for e in BOUND_RANGE)
+    bound = np.clip(side["bound"], low, high)
     for panel, values in ((MIXING, side["mixing"]), (BOUND, bound), (ESS, side["step_ess"])):
         line = {"color": colour, "width": 1.6, "shape": "hvh" if panel == MIXING else "linear"}
         hover = f"%{{x:.1f}} s, %{{y:.3g}}<extra>{name}</extra>"

@@ -69,7 +69,7 @@ def figure_html(figure: Figure, name: str) -> str:
 
 
 def table_html(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "") -> str:
-    """A table from cells that are HTML; kind "text" aligns to the left, "comparison" sets its last row apart."""
+    """A table from HTML cells; kind "text" aligns them to the left, "comparison" sets the last row apart."""
     heading = "".join(f"<th>{h}</th>" for h in head)
     body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
     table = f"<table class='{kind}'><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"

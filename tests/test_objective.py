@@ -1,0 +1,279 @@
+"""Gradients of the objective: along the path against finite differences, with fixed samples against exact scores."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from oracles import linear
+from vhydro.certificate import Gate
+from vhydro.emission import Observation
+from vhydro.episodes import episode, pad
+from vhydro.filter import FilterSettings, bootstrap
+from vhydro.flow import Reset
+from vhydro.gaussian import log_density
+from vhydro.library import polynomial
+from vhydro.model import (
+    axis_emission,
+    hybrid_model,
+    linear_emission,
+    linear_flow,
+    mode_kernel,
+    port_hamiltonian,
+)
+from vhydro.network import network
+from vhydro.objective import estimator_settings, mean_log_evidence
+from vhydro.proposal import AmortizedProposal, ConditionedProposal, amortized_proposal, conditioned_proposal
+
+KEY = jax.random.key(0)
+
+
+def switching(dense=False, feasible=None):
+    """A linear model of two coordinates, two modes and two channels."""
+    emission = (
+        linear_emission([[1.0, 0.4], [-0.3, 0.9]], noise=[0.6, 0.7], offset=[0.1, 0.0], dtype=jnp.float64)
+        if dense
+        else axis_emission(2, (1, 0), noise=[0.6, 0.7], dtype=jnp.float64)
+    )
+    return hybrid_model(
+        mode_kernel(2, stay=0.7, feasible=feasible, dtype=jnp.float64),
+        linear_flow(
+            [[[0.9, 0.3], [-0.3, 0.9]], [[0.5, 0.0], [0.1, 0.6]]], [[0.3, 0.0], [-0.6, 0.2]], dtype=jnp.float64
+        ),
+        emission,
+        noise=[[0.4, 0.3], [0.3, 0.5]],
+        start_mode=[0.7, 0.3],
+        start_mean=[[0.2, 0.0], [-0.4, 0.5]],
+        start_scale=0.8,
+    )
+
+
+def bouncing():
+    """A port-Hamiltonian model with inputs, a reset map and a mode kernel that reads the state."""
+    a, b = jax.random.split(KEY)
+    library = polynomial(2, 3)
+    return hybrid_model(
+        mode_kernel(2, stay=0.7, drive=network(3, (4,), 2, key=a, dtype=jnp.float64), dtype=jnp.float64),
+        port_hamiltonian(
+            2,
+            2,
+            1,
+            library,
+            coefficients=0.2 * jax.random.normal(b, (2, len(library))),
+            dissipation=0.3 * np.eye(2),
+            port=np.array([[0.0], [1.0]]),
+            integrator="midpoint",
+            dtype=jnp.float64,
+        ),
+        axis_emission(2, (0,), noise=0.4, dtype=jnp.float64),
+        noise=0.3,
+        reset=Reset(jnp.full((2, 2, 1), -0.5), (1,)),
+    )
+
+
+def logs(channels=2, inputs=0, rows=(5, 3)):
+    """Ragged logs with hidden values, as one batch."""
+    rng = np.random.default_rng(1)
+    out = []
+    for n in rows:
+        Y = rng.standard_normal((n, channels))
+        Y[rng.random(Y.shape) < 0.2] = np.nan
+        out.append(episode(Y, rng.standard_normal((n - 1, inputs)), dt=0.3))
+    return pad(out)
+
+
+def rough(proposal, size=0.3):
+    """The proposal with every weight moved, so that no gradient is zero by construction."""
+    leaves, rebuild = ravel_pytree(eqx.filter(proposal, eqx.is_inexact_array))
+    noise = size * jax.random.normal(jax.random.key(9), leaves.shape)
+    return eqx.combine(rebuild(leaves + noise), proposal)
+
+
+def flat(parts):
+    """The trainable numbers of a tree as one vector, and the way back."""
+    numbers, rest = eqx.partition(parts, eqx.is_inexact_array)
+    vector, rebuild = ravel_pytree(numbers)
+    return vector, lambda v: eqx.combine(rebuild(v), rest)
+
+
+# --- along the path ---------------------------------------------------------------------------------------------------
+
+SETTINGS = FilterSettings(particles=8, gate=Gate(fixed=0.3))
+PATHWISE = {
+    "amortized": (bouncing, lambda m: rough(amortized_proposal(m, hidden=(6,), key=KEY)), logs(1, 1), SETTINGS),
+    "residual": (
+        lambda: switching(dense=True),
+        lambda m: rough(conditioned_proposal(m, residual=(6,), key=KEY), 0.2),
+        logs(),
+        SETTINGS,
+    ),
+    "exact guide": (
+        lambda: switching(feasible=[[True, True], [False, True]]),
+        lambda m: ConditionedProposal(),
+        logs(),
+        FilterSettings(particles=8, gate=Gate(fixed=0.3), soft=0.7),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATHWISE)
+def test_the_exact_estimator_is_the_derivative_of_what_it_reports(name):
+    """Same key: ancestors and components stay as they are, so finite differences see what the gradient says."""
+    build, guide, batch, settings = PATHWISE[name]
+    model = build()
+    proposal, settings = guide(model), estimator_settings(settings, "exact")
+    (model_vector, remodel), (guide_vector, reguide) = flat(model), flat(proposal)
+    split = len(model_vector)
+
+    @jax.jit
+    @jax.value_and_grad
+    def objective(v):
+        return mean_log_evidence(remodel(v[:split]), reguide(v[split:]), settings, batch, KEY)
+
+    at = jnp.concatenate([model_vector, guide_vector])
+    gradient = objective(at)[1]
+    assert np.isfinite(gradient).all()
+    rng, step = np.random.default_rng(2), 1e-6
+    for part in (slice(0, split), slice(split, None)):
+        for _ in range(3 if len(at[part]) else 0):
+            direction = jnp.zeros_like(at).at[part].set(rng.standard_normal(len(at[part])))
+            ahead, behind = (objective(at + s * step * direction)[0] for s in (1, -1))
+            expected = float(ahead - behind) / (2 * step)
+            assert abs(expected) > 1e-4  # or nothing was measured
+            assert float(gradient @ direction) == pytest.approx(expected, rel=1e-4)
+
+
+# --- with fixed samples -----------------------------------------------------------------------------------------------
+
+
+def system_of(model) -> linear.System:
+    start, eye = model.start(), np.eye(model.latent)
+    each = (
+        *(jnp.exp(start.log_mode), start.mean, start.scale[..., None] ** 2 * eye),
+        *(jax.nn.softmax(model.kernel.logits, axis=-1), model.flow.matrix, model.flow.offset),
+        *(model.noise[..., None] ** 2 * eye, model.emission.dense(), model.emission.offset),
+        jnp.diag(model.emission.noise**2),
+    )
+    return linear.System(*(np.asarray(x) for x in each))
+
+
+def learnt(model):
+    """The parameters whose score is compared."""
+    return (
+        *(model.kernel.logits, model.flow.matrix, model.flow.offset, model.log_noise),
+        *(model.emission.matrix, model.emission.log_noise),
+        *(model.start_log_mode, model.start_mean, model.start_log_scale),
+    )
+
+
+def exact_score(model, observations):
+    """The gradient of the enumerated log evidence by central differences."""
+    vector, rebuild = ravel_pytree(learnt(model))
+
+    def log_evidence(v):
+        moved = eqx.tree_at(learnt, model, rebuild(jnp.asarray(v)))
+        return linear.switching_log_evidence(*system_of(moved), observations)
+
+    steps = 1e-5 * np.eye(len(vector))
+    return np.array([(log_evidence(vector + s) - log_evidence(vector - s)) / 2e-5 for s in steps])
+
+
+@functools.cache
+def watched():
+    rng = np.random.default_rng(4)
+    model = switching(dense=True)
+    Y = linear.hide(linear.simulate(system_of(model), 4, rng)[2], 0.2, rng)
+    return model, Y, exact_score(model, Y)
+
+
+def repeated(gradient, runs):
+    """One gradient for each of so many keys."""
+    return np.asarray(jax.jit(lambda keys: jax.lax.map(gradient, keys))(jax.random.split(KEY, runs)))
+
+
+def assert_mean_is(runs, expected):
+    """Within 4 standard errors; the estimator's own bias is of order 1/N."""
+    error = runs.std(0, ddof=1) / np.sqrt(len(runs))
+    assert error.max() < 0.1 * np.abs(expected).max(), "too noisy to show anything"
+    np.testing.assert_array_less(np.abs(runs.mean(0) - expected), 4 * error + 1e-9)
+
+
+@pytest.mark.parametrize(("guided", "threshold"), [(True, 0.0), (True, 1.0), (False, 1.0)])
+def test_the_fixed_estimator_follows_fishers_identity(guided, threshold):
+    """Its gradient for the model is the exact score, whether it resamples never or always."""
+    model, Y, score = watched()
+    batch, proposal = pad([episode(Y, dt=0.1)]), ConditionedProposal() if guided else None
+    make = FilterSettings if guided else bootstrap
+    settings = estimator_settings(make(particles=4000, ess_threshold=threshold), "fixed")
+
+    def gradient(key):
+        of_mean = eqx.filter_grad(lambda m: mean_log_evidence(m, proposal, settings, batch, key))(model)
+        return batch.observed.sum() * ravel_pytree(learnt(of_mean))[0]
+
+    assert_mean_is(repeated(gradient, 32), score)
+
+
+def test_the_guide_is_pulled_to_the_target_by_the_inclusive_divergence():
+    """For one row the target Π is known, and so is the gradient of `E_Π[log q]`."""
+    model = switching()
+    proposal = rough(amortized_proposal(model, hidden=(6,), key=KEY), 0.2)
+    batch = pad([episode([[0.7, -0.4]], dt=0.1)])
+    settings = estimator_settings(FilterSettings(particles=1000, gate=Gate(fixed=0.5)), "fixed")
+    vector, rebuild = flat(proposal)
+
+    def expected_log_guide(v):
+        start, seen = model.start(), Observation(batch.observations[0, 0], batch.observed[0, 0])
+        after = jax.vmap(model.emission.condition, in_axes=(0, 0, None))(start.mean, start.scale, seen)
+        target = jax.nn.softmax(start.log_mode + after.log_evidence)
+        guide = rebuild(v).guide(model, start, after, jnp.zeros((), jnp.int32), jnp.zeros(2), jnp.zeros(0), seen)
+        spread = 0.5 * ((after.scale / guide.scale) ** 2).sum(-1)
+        return target @ (guide.log_mode + jax.vmap(log_density)(after.mean - guide.mean, guide.scale) - spread)
+
+    def gradient(key):
+        return 2 * jax.grad(lambda v: mean_log_evidence(model, rebuild(v), settings, batch, key))(vector)
+
+    runs = repeated(gradient, 64)
+    assert_mean_is(runs, np.asarray(jax.grad(expected_log_guide)(vector)))
+    assert expected_log_guide(vector + 1e-2 * runs.mean(0)) > expected_log_guide(vector)
+
+
+class Detached(AmortizedProposal):
+    """The same guide, which nothing learns from."""
+
+    def guide(self, *given):
+        return jax.lax.stop_gradient(super().guide(*given))
+
+
+def test_with_fixed_samples_the_guide_does_not_pull_on_the_model():
+    model = switching(feasible=[[True, True], [False, True]])
+    guide = rough(amortized_proposal(model, hidden=(6,), key=KEY))
+    settings = estimator_settings(FilterSettings(particles=32), "fixed")
+    batch = logs()
+
+    @eqx.filter_jit
+    def gradients(proposal):
+        parts = (model, proposal)
+        return eqx.filter_grad(lambda p: mean_log_evidence(*p, settings, batch, KEY))(parts)
+
+    (pulled, of_guide), (free, of_detached) = gradients(guide), gradients(Detached(guide.network))
+    jax.tree.map(np.testing.assert_array_equal, learnt(pulled), learnt(free))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((pulled, of_guide)))
+    assert np.abs(ravel_pytree(of_guide)[0]).max() > 1e-3
+    assert (ravel_pytree(of_detached)[0] == 0).all()
+
+
+def test_an_estimator_is_a_choice_of_settings():
+    base = FilterSettings(particles=7, history=True, pareto=True)
+    exact, fixed = estimator_settings(base, "exact"), estimator_settings(base, "fixed")
+    assert (exact.exact_modes, exact.gradient) == (True, "pathwise")
+    assert (fixed.exact_modes, fixed.gradient) == (False, "fixed")
+    for settings in (exact, fixed):
+        assert settings.particles == 7
+        assert not settings.history
+        assert not settings.pareto
+    with pytest.raises(ValueError, match="estimator is 'reinforce'; expected 'exact' or 'fixed'"):
+        estimator_settings(base, "reinforce")
