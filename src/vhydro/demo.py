@@ -363,10 +363,11 @@ def demonstrated(config: DemoConfig, console: Console) -> tuple[dict, dict, Part
     data = puck_episodes(key=data_key, train=config.train, validation=config.train // 3, test=config.test)
     console.print(f"Learning a puck's three modes from {config.train} logs of noisy positions, without labels.")
     first = fitted_model(data, config, key=model_key, progress=show)
-    console.print(f"Learning a guide for them from the same logs, at most {config.guide_occlusion:.0%} hidden.")
+    light = f"at most {config.guide_occlusion:.0%}" if config.guide_occlusion else "nothing"
+    console.print(f"Learning a guide from the same logs, with {light} hidden.")
     second = fitted_guide(first.model, data, config, key=guide_key, progress=show)
     assert second.proposal is not None
-    console.print(f"Filtering {config.test} new logs with {config.occlusion:.0%} hidden, {config.repeats} keys.")
+    console.print(f"Filtering {config.test} new logs with {config.occlusion:.0%} hidden, {config.repeats} keys each.")
     episodes = hidden_in_bursts(data.test, config.occlusion, config.burst, key=dark_key)
     outs, truth = compared(second, episodes, config, key=filter_key), dark_truth(data, episodes)
     match = matching(outs["exact guide"].mode, truth.mode)

@@ -325,7 +325,7 @@ def hybrid_model(
         return np.log(_above(_of_shape(value, (modes, latent), what), noise_floor, what) - noise_floor)
 
     chances = _of_shape(1.0 if start_mode is None else start_mode, (modes,), "start_mode")
-    scale = _above(_of_shape(1.0 if scale is None else scale, (width,), "scale"), 0, "scale")
+    scale = _above(_of_shape(1.0 if scale is None else scale, (width,), "scale"), 0.0, "scale")
     action_scale = _of_shape(1.0 if action_scale is None else action_scale, (inputs,), "action_scale")
     return HybridModel(
         kernel=kernel,
@@ -340,7 +340,7 @@ def hybrid_model(
         start_log_scale=jnp.asarray(log_above(start_scale, "start_scale"), dtype),
         shift=jnp.asarray(_of_shape(0.0 if shift is None else shift, (width,), "shift"), dtype),
         scale=jnp.asarray(scale, dtype),
-        action_scale=jnp.asarray(_above(action_scale, 0, "action_scale") if inputs else action_scale, dtype),
+        action_scale=jnp.asarray(_above(action_scale, 0.0, "action_scale") if inputs else action_scale, dtype),
         noise_floor=noise_floor,
         channels=names,
     ).validate()

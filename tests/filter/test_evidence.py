@@ -172,7 +172,11 @@ VARIANTS = {
     "exact-modes-exact-guide": ("conditioned", True, {"exact_modes": True, "resampler": "residual"}),
     "exact-modes-look-ahead": ("residual", False, {"exact_modes": True, "lookahead": True, "resampler": "stratified"}),
     "marginal": ("conditioned", True, {"marginal": True}),
-    "marginal-look-ahead": ("conditioned", False, {"marginal": True, "lookahead": True, "gate": Gate(fixed=0.5)}),
+    "marginal-look-ahead": (
+        "conditioned",
+        False,
+        {"marginal": True, "lookahead": True, "ess_threshold": 1.0, "gate": Gate(fixed=0.5)},
+    ),
     "marginal-exact-modes": ("conditioned", False, {"marginal": True, "exact_modes": True}),
     "marginal-exact-look-ahead": ("conditioned", True, {"marginal": True, "exact_modes": True, "lookahead": True}),
     "soft": ("amortized", False, {"soft": 0.7, "ess_threshold": 0.9}),
@@ -196,6 +200,28 @@ def test_unbiased_for_every_variant(problem, guide, name):
         jax.random.split(jax.random.key(12), REPLICATES),
     )
     assert_unbiased(samples, this, name)
+
+
+@pytest.mark.parametrize("exact_modes", [False, True])
+def test_one_marginal_mode_is_the_kalman_filter(problem, exact_modes):
+    """Nothing is left to draw, so that the evidence is exact in every run."""
+    this = problem(1, True)
+    settings = FilterSettings(particles=4, marginal=True, exact_modes=exact_modes)
+    out = filtered(this.model, conditioned_proposal(this.model), settings, this.batch, jax.random.key(0))
+    assert float(out.log_evidence) == pytest.approx(this.log_evidence, rel=1e-9)
+    np.testing.assert_allclose(out.belief.mean[-1], this.mean, rtol=1e-9)
+
+
+def test_one_mode_summed_exactly_is_unbiased(problem, guide):
+    this = problem(1, False)
+    proposal = guide("amortized", this.model)
+    settings = FilterSettings(particles=PARTICLES, exact_modes=True, lookahead=True)
+    samples = replicates(
+        this,
+        lambda model, batch, key: filtered(model, proposal, settings, batch, key),
+        jax.random.split(jax.random.key(14), REPLICATES),
+    )
+    assert_unbiased(samples, this, "one mode")
 
 
 @pytest.mark.parametrize(

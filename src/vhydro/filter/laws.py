@@ -96,7 +96,8 @@ def marginal_laws(model: HybridModel, settings: FilterSettings, mode, z, covaria
     hidden channel is one that is skipped.
     """
     flow, emission = model.flow, model.emission
-    assert isinstance(flow, LinearFlow) and isinstance(emission, LinearEmission)
+    assert isinstance(flow, LinearFlow)
+    assert isinstance(emission, LinearEmission)
     start = model.start()
     log_mode = jnp.where(frame.first, over(start.log_mode, 1), model.kernel.log_probability(mode, z, frame.action))
     mean = jnp.where(frame.first, over(start.mean, 1), flow.shared_step(z, frame.action))

@@ -242,7 +242,9 @@ def exact_move(model, settings, laws: Laws, mixed: Mixing, frame: Frame, noise: 
 def marginal_move(settings, laws: Laws, mixed: Mixing, noise: Noise) -> Moved:
     """Gaussian particles: only the mode is drawn, from `(1−λ) κ + λ π`, or none at all."""
     carrier, guide, covariance = laws.carrier, laws.guide, laws.covariance
-    assert guide is not None and covariance is not None and laws.log_evidence is not None
+    assert guide is not None
+    assert covariance is not None
+    assert laws.log_evidence is not None
     modes, n = carrier.log_mode.shape
     if settings.exact_modes:
         mode = jnp.repeat(jnp.arange(modes, dtype=jnp.int32), n)
