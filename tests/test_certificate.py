@@ -30,7 +30,7 @@ from vhydro.certificate import (
 )
 from vhydro.emission import LinearEmission, Observation
 from vhydro.model import Branches, hybrid_model, linear_emission, linear_flow, mode_kernel
-from vhydro.particles import stratified_choice
+from vhydro.particles import strata, stratified_choice
 from vhydro.proposal import ConditionedProposal
 
 # --- cases --------------------------------------------------------------------------------------------------
@@ -703,8 +703,13 @@ def test_the_certificate_covers_the_draws_the_filter_makes(draws):
     log_weight = -terms.log_evidence
     out = mixed(conservative(share), terms, log_weight)
     if draws == "stratified":
-        uniform = (jnp.arange(256) + 0.5) / 256
+        # Every slope and shift; one jitter below the cut of its cell and one above, since at most one particle is there.
+        prime = strata(n)[1]
+        a, b, jitter = np.meshgrid(np.arange(1, prime), np.arange(prime), [0.25, 0.75], indexing="ij")
+        draws_of = [np.repeat(jitter.ravel()[:, None], n, 1), ((a - 0.5) / (prime - 1)).ravel()[:, None]]
+        uniform = jnp.asarray(np.concatenate([*draws_of, ((b + 0.5) / prime).ravel()[:, None]], axis=1))
         chosen = np.asarray(jax.vmap(stratified_choice, (None, 0))(out.share, uniform)).astype(int)
+        out = out._replace(bound=out.bound * prime / (prime - 1))
     else:
         chosen = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
     moments = np.stack([component_moments(one_of(case, i), share) for i in range(n)])

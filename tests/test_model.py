@@ -397,12 +397,12 @@ REFUSED = {
     "feasible shape": (lambda: mode_kernel(2, feasible=np.ones((3, 3))), r"\(3, 3\); expected \(2, 2\)"),
     "coefficients": (
         lambda: port_hamiltonian(2, 2, 0, polynomial(2, 1), coefficients=np.zeros(3)),
-        r"\(3,\) was given where \(2, 2\) was expected",
+        r"coefficients has shape \(3,\); expected \(2, 2\)",
     ),
-    "port": (lambda: port_hamiltonian(2, 2, 1, (), port=np.zeros((2, 2, 3))), r"\(2, 2, 3\) .* \(2, 2, 1\)"),
+    "port": (lambda: port_hamiltonian(2, 2, 1, (), port=np.zeros((2, 2, 3))), r"\(2, 2, 3\); expected \(2, 2, 1\)"),
     "flow rank": (lambda: linear_flow(np.zeros((2, 2))), r"\(2, 2\).*expected"),
     "flow not square": (lambda: linear_flow(np.zeros((2, 3, 2))), r"\(2, 3, 2\).*expected"),
-    "flow offset": (lambda: linear_flow(np.zeros((2, 3, 3)), np.zeros(3)), r"\(3,\).*\(2, 3\)"),
+    "flow offset": (lambda: linear_flow(np.zeros((2, 3, 3)), np.zeros(4)), r"\(4,\).*\(2, 3\)"),
     "flow port": (
         lambda: linear_flow(np.zeros((2, 3, 3)), port=np.zeros((2, 2, 1))),
         r"\(2, 2, 1\).*expected",

@@ -18,7 +18,9 @@ from vhydro.particles import (
     residual,
     step_noise,
     stratified,
+    strata,
     stratified_choice,
+    stratified_uniforms,
     systematic,
 )
 
@@ -173,8 +175,9 @@ def test_multinomial_children_are_independent():
 # --- components and modes -----------------------------------------------------------------------------------
 
 
-def choices(share, uniform):
-    share = jnp.asarray(share, uniform.dtype)
+def choices(share, repeats, dtype):
+    share = jnp.asarray(share, dtype)
+    uniform = uniforms((repeats, share.size + 2 * strata(share.size)[0]), dtype)
     return np.asarray(jax.jit(jax.vmap(stratified_choice, (None, 0)))(share, uniform))
 
 
@@ -182,32 +185,42 @@ def choices(share, uniform):
 def test_every_particle_keeps_its_own_share(dtype):
     share = np.random.default_rng(0).random((3, 20)).astype(dtype)
     share[0, :4] = [0.0, 1.0, 0.0, 1.0]
-    chosen = choices(share, uniforms((6000,), dtype))
+    chosen = choices(share, 6000, dtype)
     assert chosen.shape == (6000, 3, 20)
     assert within_errors(chosen, share)
-    total = chosen.sum((1, 2))
-    assert (np.abs(total - share.sum(dtype=np.float64)) < 1 + 1e-3).all()
-    assert len(np.unique(total)) == 2
     assert not chosen[:, 0, [0, 2]].any()
     assert chosen[:, 0, [1, 3]].all()
 
 
-def test_shares_of_all_and_of_none_are_certain():
-    """However a long float32 sum is rounded: at uniforms that put its edges on whole numbers, or nearly."""
-    rng, n = np.random.default_rng(0), 4096
-    share = rng.random(n) * rng.integers(0, 2, n)
-    share[rng.random(n) < 0.2] = 1.0
-    ends = np.cumsum(share)
-    near = np.ceil(ends) - ends + rng.uniform(-2e-4, 2e-4, n)
-    chosen = choices(share, jnp.asarray(np.clip(near, 2.0**-24, 1 - 2.0**-24), jnp.float32))
-    assert not chosen[:, share == 0].any()
-    assert chosen[:, share == 1].all()
+@pytest.mark.parametrize("n", [1, 2, 40, 257, 40_000])
+def test_no_two_particles_of_a_block_share_a_cell(n):
+    blocks, prime = strata(n)
+    assert prime >= min(n, 2**15)
+    uniform = np.asarray(stratified_uniforms(uniforms((n + 2 * blocks,), jnp.float64), n))
+    assert ((uniform >= 0) & (uniform < 1)).all()
+    for start in range(0, n, 2**15):
+        cells = np.floor(uniform[start : start + 2**15] * prime)
+        assert len(np.unique(cells)) == len(cells)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_constant_share_spreads_its_choices_evenly(dtype):
-    chosen = choices(np.full(40, 0.25), uniforms((100,), dtype))
-    np.testing.assert_array_equal(chosen.reshape(100, 10, 4).sum(-1), 1)
+def test_the_number_of_choices_is_nearly_fixed():
+    share = 0.3
+    total = choices(np.full(61, share), 4000, jnp.float64).sum(1)  # 61 is prime: only the cut cell is left to chance
+    assert len(np.unique(total)) == 2
+    independent = 64 * share * (1 - share)
+    assert choices(np.full(64, share), 4000, jnp.float64).sum(1).var() < 0.2 * independent
+
+
+@pytest.mark.parametrize("sign", ["same", "alternating", "random"])
+def test_stratified_sums_vary_at_most_as_proved(sign):
+    rng, n, repeats = np.random.default_rng(1), 24, 40_000
+    share = rng.random(n)
+    effect = {"same": np.ones(n), "alternating": (-1.0) ** np.arange(n), "random": rng.standard_normal(n)}[sign]
+    sums = choices(share, repeats, jnp.float64) @ effect
+    prime = strata(n)[1]
+    proved = prime / (prime - 1) * np.sum(effect**2 * share * (1 - share))
+    deviation = (sums - sums.mean()) ** 2
+    assert deviation.mean() - 4 * deviation.std() / repeats**0.5 <= proved
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

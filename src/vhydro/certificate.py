@@ -187,8 +187,9 @@ def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"], *, infl
         terms = terms._replace(log_guide=jnp.full_like(terms.log_guide, jnp.inf))
     log_omega = log_weight + terms.log_evidence
     log_omega = jnp.where(jnp.isnan(log_omega), -jnp.inf, log_omega)
-    omega = jnp.exp(log_omega - log_sum(log_omega.ravel()))
-    omega = jnp.where(jnp.isfinite(omega), omega, 1 / omega.size)  # nothing is likely: nothing is preferred
+    log_total = log_sum(log_omega.ravel())
+    known = jnp.isfinite(log_total)  # otherwise nothing is likely, nothing is preferred and nothing is certified
+    omega = jnp.where(known, jnp.exp(log_omega - jnp.where(known, log_total, 0.0)), 1 / log_omega.size)
     if gate.fixed is None:
         effective = 1 / jnp.sum(omega**2)
         share = smallest_share(terms, 1 + effective * gate.tolerance**2 * (1 - MARGIN) / inflation, gate)
@@ -197,6 +198,7 @@ def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"], *, infl
     excess = jnp.maximum(jnp.expm1(log_bound(terms, share)), 0.0)
     excess = jnp.where(jnp.isnan(excess), jnp.inf, excess)
     bound = inflation * jnp.sum(jnp.where(omega > 0, omega**2 * excess, 0.0))
+    bound = jnp.where(known, bound, jnp.inf)
     return Mixing(share, bound, bound <= gate.tolerance**2)
 
 

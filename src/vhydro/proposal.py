@@ -11,6 +11,7 @@ from vhydro.model import Branches, HybridModel
 from vhydro.network import Network, network
 from vhydro.small import log_softmax, over
 
+MAX_SURPRISE = 8.0  # standard deviations; further off says nothing more
 MAX_LOG_SCALE = 3.0  # a guide may be at most e³ ≈ 20 times wider or narrower than what it starts from
 
 
@@ -24,6 +25,14 @@ def _split(model: HybridModel, out: Float[Array, "outputs *particles"]):
     m, d = model.modes, model.latent
     shape = (m, d, *out.shape[1:])
     return out[:m], out[m : m + m * d].reshape(shape), out[m + m * d :].reshape(shape)
+
+
+def _predicted_scale(model: HybridModel) -> Float[Array, "modes channels"]:
+    """The standard deviation of each channel one step ahead; of its noise alone if the emission is not linear."""
+    variance = model.emission.noise**2
+    if isinstance(model.emission, LinearEmission):
+        variance = variance + model.noise**2 @ model.emission.dense().T ** 2
+    return jnp.sqrt(jnp.broadcast_to(variance, (model.modes, variance.shape[-1])))
 
 
 def _stretch(raw: Float[Array, "modes latent *particles"]) -> Float[Array, "modes latent *particles"]:
@@ -83,7 +92,9 @@ class AmortizedProposal(eqx.Module):
         """The guide of each particle."""
         axes = z.ndim - 1
         expected = jax.vmap(model.emission.mean)(carrier.mean)
-        error = jnp.where(over(seen.observed, axes), over(seen.value, axes) - expected, 0.0)
+        # Surprise in predicted standard deviations: what a network can read whatever the sensor's precision is.
+        surprise = (over(seen.value, axes) - expected) / over(_predicted_scale(model), axes)
+        error = jnp.where(over(seen.observed, axes), jnp.clip(surprise, -MAX_SURPRISE, MAX_SURPRISE), 0.0)
         error = error.reshape(-1, *z.shape[1:])
         features = jnp.concatenate([_features(model, mode, z, action, seen), error])
         logits, shift, stretch = _split(model, self.network(features))
