@@ -703,7 +703,7 @@ def test_the_certificate_covers_the_draws_the_filter_makes(draws):
     log_weight = -terms.log_evidence
     out = mixed(conservative(share), terms, log_weight)
     if draws == "stratified":
-        # Every slope and shift; one jitter below the cut of its cell and one above, since at most one particle is there.
+        # Every slope and shift; one jitter below the cut of its cell and one above: at most one particle is there.
         prime = strata(n)[1]
         a, b, jitter = np.meshgrid(np.arange(1, prime), np.arange(prime), [0.25, 0.75], indexing="ij")
         draws_of = [np.repeat(jitter.ravel()[:, None], n, 1), ((a - 0.5) / (prime - 1)).ravel()[:, None]]

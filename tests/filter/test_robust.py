@@ -64,6 +64,14 @@ BAD_DATA = {
     "too short": (lambda: pad([log()], length=3), "length is 3; the longest episode has 8 rows"),
 }
 
+
+def checked(settings, **fields):
+    """Settings with these fields, put there behind the type checker that only tests have."""
+    for name, value in fields.items():
+        object.__setattr__(settings, name, value)
+    settings.__post_init__()
+
+
 BAD_SETTINGS = {
     "λ below 0": (lambda: Gate(fixed=-0.1), r"λ is -0.1; expected \(0, 1\]"),
     "λ above 1": (lambda: Gate(fixed=1.1), r"λ is 1.1; expected \(0, 1\]"),
@@ -76,11 +84,17 @@ BAD_SETTINGS = {
     "one pilot": (lambda: Gate(certificate="pilot", pilots=1), "pilots is 1; .* at least 2"),
     "nothing frozen": (lambda: Gate(certificate="frozen"), "frozen_rho is None; .* at least 1"),
     "nothing to choose by": (lambda: Gate(certificate="none"), "λ cannot be chosen; pass fixed"),
-    "unknown certificate": (lambda: Gate(certificate="gut"), "certificate is 'gut'; expected two-sided, guide-free"),
+    "unknown certificate": (
+        lambda: checked(Gate(), certificate="gut"),
+        "certificate is 'gut'; expected two-sided, guide-free",
+    ),
     "no particles": (lambda: FilterSettings(particles=0), "particles is 0; expected at least 1"),
-    "unknown resampler": (lambda: FilterSettings(resampler="dice"), "resampler is 'dice'; expected one of"),
-    "unknown draws": (lambda: FilterSettings(draws="dice"), "draws is 'dice'; expected 'stratified' or"),
-    "unknown gradient": (lambda: FilterSettings(gradient="dice"), "gradient is 'dice'; expected 'pathwise' or"),
+    "unknown resampler": (lambda: checked(FilterSettings(), resampler="dice"), "resampler is 'dice'; expected one of"),
+    "unknown draws": (lambda: checked(FilterSettings(), draws="dice"), "draws is 'dice'; expected 'stratified' or"),
+    "unknown gradient": (
+        lambda: checked(FilterSettings(), gradient="dice"),
+        "gradient is 'dice'; expected 'pathwise' or",
+    ),
     "threshold above 1": (lambda: FilterSettings(ess_threshold=1.5), r"ess_threshold is 1.5; expected .* \[0, 1\]"),
     "soft 0": (lambda: FilterSettings(soft=0.0), r"soft is 0.0; expected a share in \(0, 1\]"),
 }
