@@ -13,7 +13,7 @@ Differs: the paper's budget `1 + N τ²` is the case of equal ω.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ class Gate:
     validation data and kept.
     """
 
-    certificate: Literal["two-sided", "guide-free", "pilot", "frozen", "none"] = "two-sided"
+    certificate: str = "two-sided"  # or "guide-free", "pilot", "frozen", "none"
     tolerance: float = 0.25
     floor: float = 0.01
     fallback: float = 0.5
@@ -197,12 +197,12 @@ def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"], *, infl
         share = jnp.full_like(omega, gate.fixed)
     excess = jnp.maximum(jnp.expm1(log_bound(terms, share)), 0.0)
     excess = jnp.where(jnp.isnan(excess), jnp.inf, excess)
-    bound = inflation * jnp.sum(jnp.where(omega > 0, omega**2 * excess, 0.0))
+    bound = inflation * jnp.sum(jnp.where(omega**2 > 0, omega**2 * excess, 0.0))
     bound = jnp.where(known, bound, jnp.inf)
     return Mixing(share, bound, bound <= gate.tolerance**2)
 
 
-def frozen_mixing(gate: Gate, log_weight: Float[Array, "particles"], *, inflation: float = 1.0) -> Mixing:
+def frozen_mixing(gate: Gate, log_weight: Float[Array, "*shape"], *, inflation: float = 1.0) -> Mixing:
     """λ from a ρ that was fixed on validation data; as true as that ρ is. Paper: "validation-frozen rule"."""
     zero = jnp.zeros_like(log_weight)
     terms = Terms(zero, zero + jnp.log(jnp.asarray(gate.frozen_rho, zero.dtype)), zero + jnp.inf)

@@ -116,7 +116,8 @@ def episode(
         obs = obs[:, None]
     if not np.issubdtype(obs.dtype, np.floating):
         obs = obs.astype(np.float64)
-    act = np.zeros((max(obs.shape[0] - 1, 0), 0)) if actions is None else np.asarray(actions, dtype=np.float64)
+    steps = max(len(obs) - 1, 0) if obs.ndim else 0
+    act = np.zeros((steps, 0)) if actions is None else np.asarray(actions, dtype=np.float64)
     if act.ndim == 1:
         act = act[:, None]
     width = obs.shape[1] if obs.ndim == 2 else 0

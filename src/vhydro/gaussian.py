@@ -190,4 +190,5 @@ def moments(
     """The weighted mean and variance of every coordinate; weights are normalised."""
     weight = jnp.exp(log_weight)
     mean = z @ weight
-    return mean, (z - mean[:, None]) ** 2 @ weight
+    square = (z - mean[:, None]) ** 2
+    return mean, jnp.where(weight > 0, square, 0.0) @ weight  # 0 · ∞ is not a number

@@ -46,7 +46,8 @@ class ModeKernel(eqx.Module):
         axes = z.ndim - 1
         allowed = jnp.where(self.feasible, self.logits, -jnp.inf)
         if self.drive is None:  # normalised once for all particles, each only looks up its row
-            return pick(over(jax.nn.log_softmax(allowed, axis=-1), axes), mode)
+            chosen = pick(over(jax.nn.log_softmax(allowed, axis=-1), axes), mode)
+            return jnp.broadcast_to(chosen, (chosen.shape[0], *mode.shape))
         inputs = jnp.concatenate([z, jnp.broadcast_to(over(action, axes), (action.shape[0], *z.shape[1:]))])
         return log_softmax(pick(over(allowed, axes), mode) + self.drive(inputs))
 
@@ -119,18 +120,23 @@ class HybridModel(eqx.Module):
 
     def validate(self) -> "HybridModel":
         """This model, if every parameter is finite and every mode can go somewhere."""
-        for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(self, eqx.is_inexact_array)):
-            if not np.isfinite(np.asarray(leaf)).all():
-                raise ValueError(
-                    f"parameter {jax.tree_util.keystr(path)} holds a non-finite value; every parameter must be finite. "
-                    "Use the last good checkpoint, or lower the learning rate."
-                )
+        refuse_not_finite(self)
         rows = np.asarray(self.kernel.feasible).any(-1)
         if not rows.all():
             raise ValueError(
                 f"mode {int(np.argmin(rows))} has no feasible next mode; allow at least one (usually itself)."
             )
         return self
+
+
+def refuse_not_finite(module: eqx.Module) -> None:
+    """Raises if a parameter of a model or a proposal is not finite."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(module, eqx.is_inexact_array)):
+        if not np.isfinite(np.asarray(leaf)).all():
+            raise ValueError(
+                f"parameter {jax.tree_util.keystr(path)} holds a non-finite value; every parameter must be finite. "
+                "Use the last good checkpoint, or lower the learning rate."
+            )
 
 
 def _of_shape(value, shape: tuple[int, ...], what: str) -> np.ndarray:

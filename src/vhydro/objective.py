@@ -12,7 +12,6 @@ The gradient through resampling is dropped (as FIVO does) unless `settings.soft 
 """
 
 from dataclasses import replace
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ from vhydro.filter import FilterSettings, filtered
 from vhydro.model import HybridModel
 from vhydro.proposal import Proposal
 
-Estimator = Literal["exact", "fixed"]
+Estimator = str  # "exact" or "fixed"
 
 
 def estimator_settings(settings: FilterSettings, estimator: Estimator) -> FilterSettings:

@@ -24,8 +24,10 @@ class Smoothed(NamedTuple):
     belief: Belief
 
 
-def _log_transitions(model: HybridModel, particles: Particles, frame: Frame, mode, z) -> Float[Array, "particles"]:
-    """How likely each particle is to move to (mode, z)."""
+def _log_transitions(
+    model: HybridModel, particles: Particles, frame: Frame, mode, z
+) -> Float[Array, "trajectories particles"]:
+    """How likely each particle is to move to each of the points (mode, z)."""
     carriers = model.transition(particles.mode, particles.z, frame.action, frame.dt)
 
     def to_one(mode, z):

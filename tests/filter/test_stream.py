@@ -45,7 +45,7 @@ def assert_same(got, expected):
 @pytest.mark.parametrize("name", CASES)
 def test_batch_single_and_stream_agree(switching_model, name):
     proposal, settings = CASES[name]
-    model = switching_model(2, dense=name == "look-ahead", inputs=1, shift=[0.3, -0.2], scale=[2.0, 0.5])
+    model = switching_model(2, dense=name == "default", inputs=1, shift=[0.3, -0.2], scale=[2.0, 0.5])
     if proposal == "amortized":
         proposal = amortized_proposal(model, hidden=(8,), key=jax.random.key(2))
     episodes, key = logs([9, 1, 4]), jax.random.key(1)

@@ -124,5 +124,5 @@ def marginal_laws(model: HybridModel, settings: FilterSettings, mode, z, covaria
     else:
         log_z = log_sum(joint)
         terms = Terms(log_z, jnp.maximum(log_sum(joint + log_evidence) - 2 * log_z, 0.0), mode_moment(guide, guide))
-    shared = jnp.zeros((1, 1, 1), model.dtype)  # no draw of z is ever coloured
+    shared = jnp.zeros((model.modes, model.latent, 1), model.dtype)  # no draw of z is ever coloured
     return Laws(Branches(log_mode, mean, shared), Branches(guide, mean, shared), terms, log_evidence, spread)

@@ -119,6 +119,8 @@ def padded_length(rows: int) -> int:
 
 
 def _prepared(model, proposal, settings, episodes, key):
+    if not episodes:
+        raise ValueError("no episodes given; expected at least one.")
     model.validate()
     refuse_mismatch(model, proposal, settings)
     for e in episodes:
@@ -147,8 +149,6 @@ def filter_episodes(
     settings: FilterSettings = FilterSettings(),  # noqa: B008
 ) -> list[Filtered]:
     """Every episode filtered, all in one compiled call; episode i uses `jax.random.split(key, len(episodes))[i]`."""
-    if not episodes:
-        raise ValueError("no episodes given; expected at least one.")
     batch, keys = _prepared(model, proposal, settings, episodes, key)
     return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes)
 

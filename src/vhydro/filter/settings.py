@@ -1,12 +1,11 @@
 """How a filter runs: particle count, gate, draws, resampling, and what it keeps."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from vhydro.certificate import Gate
 from vhydro.emission import LinearEmission
 from vhydro.flow import LinearFlow
-from vhydro.model import HybridModel
+from vhydro.model import HybridModel, refuse_not_finite
 from vhydro.particles import RESAMPLERS, Draw, strata
 from vhydro.proposal import ConditionedProposal, Proposal
 
@@ -25,14 +24,14 @@ class FilterSettings:
 
     particles: int = 256
     gate: Gate = field(default_factory=Gate)
-    draws: Literal["stratified", "bernoulli"] = "stratified"
-    resampler: Literal["systematic", "stratified", "multinomial", "residual"] = "systematic"
+    draws: str = "stratified"  # or "bernoulli"
+    resampler: str = "systematic"  # or "stratified", "multinomial", "residual"
     ess_threshold: float = 0.5
     lookahead: bool = False
     exact_modes: bool = False
     marginal: bool = False
     soft: float = 1.0
-    gradient: Literal["pathwise", "fixed"] = "pathwise"
+    gradient: str = "pathwise"  # or "fixed"
     pareto: bool = False
     history: bool = False
 
@@ -43,6 +42,8 @@ class FilterSettings:
             raise ValueError(f"resampler is {self.resampler!r}; expected one of {sorted(RESAMPLERS)}.")
         if self.draws not in ("stratified", "bernoulli"):
             raise ValueError(f"draws is {self.draws!r}; expected 'stratified' or 'bernoulli'.")
+        if self.gradient not in ("pathwise", "fixed"):
+            raise ValueError(f"gradient is {self.gradient!r}; expected 'pathwise' or 'fixed'.")
         if not 0 <= self.ess_threshold <= 1:
             raise ValueError(f"ess_threshold is {self.ess_threshold}; expected a share in [0, 1].")
         if not 0 < self.soft <= 1:
@@ -61,6 +62,8 @@ def population(model: HybridModel, settings: FilterSettings) -> int:
 
 def refuse_mismatch(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> None:
     """Raises where these three cannot work together."""
+    if proposal is not None:
+        refuse_not_finite(proposal)
     linear = isinstance(model.emission, LinearEmission)
     if not linear and settings.gate.closed_form:
         raise ValueError(

@@ -121,8 +121,10 @@ def _gate(model, settings: FilterSettings, laws: Laws, log_weight, frame: Frame,
         if laws.terms.log_evidence.ndim == 2:  # one branch per mode
             log_weight = log_weight + laws.carrier.log_mode
         return mixing(gate, laws.terms, log_weight, inflation=_inflation(settings, laws.terms.log_rho.size))
+    if settings.exact_modes:  # λ for every branch
+        log_weight = log_weight + laws.carrier.log_mode
     if gate.certificate == "frozen":
-        return frozen_mixing(gate, log_weight, inflation=_inflation(settings, log_weight.shape[0]))
+        return frozen_mixing(gate, log_weight, inflation=_inflation(settings, log_weight.size))
     if gate.certificate == "pilot":
         drawn = jax.vmap(lambda u, e: _carrier_draw(laws.carrier, u, e)[1])(noise["pilot_mode"], noise["pilot_z"])
         likely = jax.vmap(model.emission.log_likelihood, in_axes=(0, None))(drawn, frame.seen)
@@ -276,10 +278,12 @@ def _normalised(log_weight: Float[Array, "particles"]):
     summed = weight.sum()
     still = jax.lax.stop_gradient(weight)
     square = still @ still
-    log_normaliser = jnp.where(alive, jnp.log(jnp.where(alive, summed, 1.0)) + top, -jnp.inf)
+    log_summed = jnp.log(jnp.where(alive, summed, 1.0))
     flat = -jnp.log(jnp.asarray(log_weight.shape[0], log_weight.dtype))
     ess = jnp.where(alive, jax.lax.stop_gradient(summed) ** 2 / (jnp.where(alive, square, 1.0) * weight.size), 1.0)
-    return jnp.where(alive, log_weight - log_normaliser, flat), log_normaliser, ess
+    # The largest is taken off first: next to a huge one the sum's logarithm would be rounded away.
+    log_weight = jnp.where(alive, log_weight - jnp.where(alive, top, 0.0) - log_summed, flat)
+    return log_weight, jnp.where(alive, top + log_summed, -jnp.inf), ess
 
 
 # --- the step ---------------------------------------------------------------------------------------------------------
