@@ -57,6 +57,10 @@ def _carrier(model: HybridModel, mode, z, frame: Frame) -> Branches:
     return jax.tree.map(lambda a, b: jnp.where(frame.first, a, b), start, move)
 
 
+def _or_nothing(log_value: Float[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.where(jnp.isnan(log_value), -jnp.inf, log_value)
+
+
 def sampled_laws(
     model: HybridModel, proposal: Proposal | None, settings: FilterSettings, mode, z, frame: Frame
 ) -> Laws:
@@ -64,6 +68,8 @@ def sampled_laws(
     exact = proposal is not None and proposal.exact(model)
     carrier = _carrier(model, mode, z, frame)
     after = jax.vmap(model.emission.condition, in_axes=(0, 0, None))(carrier.mean, carrier.scale, frame.seen)
+    # A mode that left the numbers explains nothing, and says so without spoiling the others.
+    after = after._replace(log_evidence=_or_nothing(after.log_evidence), log_square=_or_nothing(after.log_square))
     guide = None
     if proposal is not None:
         # With fixed samples the guide learns by itself: nothing of it may pull on the model.
@@ -116,6 +122,7 @@ def marginal_laws(model: HybridModel, settings: FilterSettings, mode, z, covaria
         gain = jnp.where(seen, across / whole[:, None], 0.0)
         mean = mean + gain * error[:, None]
         spread = spread - gain[:, :, None] * across[:, None]
+    log_evidence = _or_nothing(log_evidence)
     joint = log_mode + log_evidence
     guide = log_softmax(joint)
     if settings.exact_modes:

@@ -351,12 +351,16 @@ def filter_step(
     # Normalise; a particle that left the numbers has weight zero.
     z = jnp.where(jnp.isfinite(moved.z), moved.z, 0.0)
     whole = jnp.isfinite(total(moved.z)) & ~jnp.isnan(moved.log_gain)
+    covariance = moved.covariance
+    if covariance is not None:
+        whole = whole & jnp.isfinite(covariance.sum((0, 1)))
+        covariance = jnp.where(whole, covariance, 0.0)
     log_gain = jnp.where(whole, moved.log_gain, -jnp.inf)
     repeats = log_gain.shape[0] // log_weight.shape[0]
     log_weight = jnp.tile(log_weight, repeats) + log_gain
     log_weight, log_normaliser, ess = _normalised(log_weight)
 
-    after = Particles(moved.mode, z, log_weight, ess, moved.covariance)
+    after = Particles(moved.mode, z, log_weight, ess, covariance)
     after = jax.tree.map(lambda new, old: jnp.where(frame.valid, new, old), after, particles)
     step_ess = effective_share(log_gain)
     record = Record(
