@@ -166,7 +166,8 @@ def stratified_uniforms(uniform: Float[Array, "draws"], count: int) -> Float[Arr
 
 def stratified_choice(share: Float[Array, "*shape"], uniform: Float[Array, "draws"]) -> Bool[Array, "*shape"]:
     """True for particle i with probability `share_i`, the number of Trues nearly fixed by their sum."""
-    return stratified_uniforms(uniform, share.size).reshape(share.shape) < share
+    # A number just below 1 may be rounded up to it; a share of 1 must be certain all the same.
+    return (stratified_uniforms(uniform, share.size).reshape(share.shape) < share) | (share >= 1)
 
 
 def categorical(

@@ -96,9 +96,12 @@ def _resample(
             flat = x.reshape(-1).at[(rows + ancestors).reshape(-1)].get(mode="promise_in_bounds")
             return flat.reshape(*x.shape[:-1], n)
 
-        if ahead is None and soft == 1:
+        fixed = settings.gradient == "fixed"
+        if ahead is None and soft == 1 and not fixed:
             return jax.tree.map(taken, tree), jnp.full(n, -log_n)
-        weight = log_weight - log_first if soft < 1 else jax.lax.stop_gradient(log_weight - log_first)
+        # With fixed samples a lineage keeps the gradient of its weights (their value is divided out): only so is the
+        # sum over steps Fisher's identity. Along the path it is dropped, as FIVO does.
+        weight = log_weight - log_first if soft < 1 or fixed else jax.lax.stop_gradient(log_weight - log_first)
         return jax.tree.map(taken, tree), taken(weight) - log_n
 
     if parents != n:
@@ -154,7 +157,7 @@ def _points(law: Branches, normal: Float[Array, "*modes latent particles"]) -> F
     return law.mean + jax.vmap(coloured, in_axes=(0, None if normal.ndim == 2 else 0))(law.scale, normal)
 
 
-def _densities(law: Branches, points: Float[Array, "modes latent particles"]) -> Float[Array, "modes particles"]:
+def _densities(law: Branches, points: Float[Array, "_modes latent particles"]) -> Float[Array, "modes particles"]:
     """The log density of every mode's own point under that mode."""
     return jax.vmap(log_density)(points - law.mean, law.scale)
 
