@@ -135,6 +135,7 @@ def gated_filters() -> dict:
         "gated look-ahead n1024": FilterSettings(particles=1024, lookahead=True),
         "gated exact modes n512": FilterSettings(particles=512, exact_modes=True, lookahead=True),
         "gated marginal n256": FilterSettings(particles=256, marginal=True, lookahead=True),
+        "gated marginal exact modes n64": FilterSettings(particles=64, marginal=True, exact_modes=True),
         "gated marginal exact modes n128": FilterSettings(particles=128, marginal=True, exact_modes=True),
         "gated marginal exact modes n256": FilterSettings(particles=256, marginal=True, exact_modes=True),
     }

@@ -575,6 +575,33 @@ def test_a_step_that_cannot_be_certified_says_so():
     np.testing.assert_allclose(out.bound, (np.exp(9.0) / 0.6 - 1) / 4)
 
 
+def test_others_leave_room_for_a_particle_beyond_the_budget():
+    """One particle that no λ brings within the common budget: the others pay for it and the step is certified."""
+    log_rho = jnp.log(jnp.array([2.0] * 15 + [12.0]))
+    terms = Terms(jnp.zeros(16), log_rho, jnp.full(16, jnp.inf))
+    gate = Gate(tolerance=0.8)
+    out = mixed(gate, terms, jnp.zeros(16))
+    assert out.share[-1] == gate.fallback
+    assert out.certified
+    np.testing.assert_allclose(out.bound, 0.8**2, rtol=2 * MARGIN)
+
+
+def test_adaptive_certifies_wherever_its_fallback_would():
+    rng, both = np.random.default_rng(8), 0
+    for seed in range(200):
+        terms = random_terms(seed, 12)
+        log_weight = jnp.asarray(rng.normal(size=12))
+        gate = Gate(tolerance=0.3 + rng.random(), fallback=0.5)
+        chosen, plain = (
+            mixed(gate, terms, log_weight),
+            mixed(conservative(0.5, tolerance=gate.tolerance), terms, log_weight),
+        )
+        assert chosen.certified or not plain.certified
+        assert chosen.certified or (chosen.share == 0.5).all()
+        both += bool(chosen.certified) + bool(plain.certified)
+    assert 50 < both < 350
+
+
 def test_operating_points():
     terms = random_terms(5, 6)
     assert adaptive(tolerance=0.3) == Gate(tolerance=0.3)

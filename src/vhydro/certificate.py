@@ -7,8 +7,8 @@
     two-sided    1 / ((1−λ)/A + λ/ρ)        never looser; equal when A = ∞, where Q misses part of Π
 
 A population of particles with ancestor weights `w_i` has `ω_i ∝ w_i Z_i`, and the step's normaliser has relative
-variance at most `Σ ω_i² (bound_i − 1)`. Every particle within `1 + τ²/Σω²` therefore certifies the whole step.
-Differs: the paper's budget `1 + N τ²` is the case of equal ω.
+variance at most `Σ ω_i² (bound_i − 1)`. Every particle within `1 + τ²/Σω²` therefore certifies the whole step; where
+some cannot be, the others leave them room. Differs: the paper's budget `1 + N τ²` is the case of equal ω.
 """
 
 from dataclasses import dataclass
@@ -190,16 +190,47 @@ def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"], *, infl
     log_total = log_sum(log_omega.ravel())
     known = jnp.isfinite(log_total)  # otherwise nothing is likely, nothing is preferred and nothing is certified
     omega = jnp.where(known, jnp.exp(log_omega - jnp.where(known, log_total, 0.0)), 1 / log_omega.size)
-    if gate.fixed is None:
-        effective = 1 / jnp.sum(omega**2)
-        share = smallest_share(terms, 1 + effective * gate.tolerance**2 * (1 - MARGIN) / inflation, gate)
-    else:
+    square = omega**2
+
+    def bound_of(share: Float[Array, "*shape"]) -> Float[Array, ""]:
+        bound = inflation * _weighted(square, _excess(terms, share))
+        return jnp.where(known, bound, jnp.inf)
+
+    if gate.fixed is not None:
         share = jnp.full_like(omega, gate.fixed)
-    excess = jnp.maximum(jnp.expm1(log_bound(terms, share)), 0.0)
-    excess = jnp.where(jnp.isnan(excess), jnp.inf, excess)
-    bound = inflation * jnp.sum(jnp.where(omega**2 > 0, omega**2 * excess, 0.0))
-    bound = jnp.where(known, bound, jnp.inf)
+        bound = bound_of(share)
+        return Mixing(share, bound, bound <= gate.tolerance**2)
+    share = _allotted(gate, terms, square, gate.tolerance**2 * (1 - MARGIN) / inflation)
+    bound = bound_of(share)
+    # A small λ that certifies nothing protects nothing: such a step is the fallback's as a whole.
+    fallback = jnp.full_like(share, gate.fallback)
+    share = jnp.where(bound <= gate.tolerance**2, share, fallback)
+    bound = jnp.where(bound <= gate.tolerance**2, bound, bound_of(fallback))
     return Mixing(share, bound, bound <= gate.tolerance**2)
+
+
+def _excess(terms: Terms, share: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    excess = jnp.maximum(jnp.expm1(log_bound(terms, share)), 0.0)
+    return jnp.where(jnp.isnan(excess), jnp.inf, excess)
+
+
+def _weighted(square: Float[Array, "*shape"], excess: Float[Array, "*shape"]) -> Float[Array, ""]:
+    return jnp.sum(jnp.where(square > 0, square * excess, 0.0))  # 0 · ∞ counts nothing
+
+
+def _allotted(gate: Gate, terms: Terms, square: Float[Array, "*shape"], allowance: float) -> Float[Array, "*shape"]:
+    """The smallest shares whose excesses, weighted by ω², add up to the allowance.
+
+    The same budget for all first; what particles beyond it take is then taken from the others.
+    """
+    budget = 1 + allowance / square.sum()
+    share = smallest_share(terms, budget, gate)
+    excess = _excess(terms, share)
+    beyond = excess > (budget - 1) * (1 + MARGIN / 2)  # not those that rounding alone puts there
+    left = allowance - _weighted(jnp.where(beyond, square, 0.0), excess)
+    others = jnp.where(beyond, 0.0, square).sum()
+    tighter = 1 + jnp.maximum(left, 0.0) / jnp.where(others > 0, others, 1.0)
+    return jnp.where(beyond, share, smallest_share(terms, tighter, gate))
 
 
 def frozen_mixing(gate: Gate, log_weight: Float[Array, "*shape"], *, inflation: float = 1.0) -> Mixing:
