@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import vhydro.demo
-from vhydro.cli import VERBS, main
+from vhydro.cli import GROUPS, VERBS, main
 
 
 def outcome(arguments, capsys) -> tuple[int, str, str]:
@@ -24,7 +24,17 @@ def outcome(arguments, capsys) -> tuple[int, str, str]:
 def test_help_lists_every_verb(arguments, capsys):
     status, out, _ = outcome(arguments, capsys)
     assert status == 0
-    assert all(verb in out and text in out for verb, (text, *_) in VERBS.items())
+    single = {verb: text for verb, (text, *_) in VERBS.items() if " " not in verb}
+    assert all(verb in out and text in out for verb, text in (GROUPS | single).items())
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("more", [[], ["--help"]])
+def test_help_of_a_group_lists_its_verbs(group, more, capsys):
+    status, out, _ = outcome([group, *more], capsys)
+    assert status == 0
+    mine = [verb.split()[1] for verb in VERBS if verb.startswith(f"{group} ")]
+    assert all(verb in out for verb in mine)
 
 
 def test_version(capsys):
@@ -43,6 +53,8 @@ def test_help_of_a_verb_lists_its_flags(capsys):
     ("arguments", "words"),
     [
         (["dmeo"], "dmeo"),
+        (["data", "inspct"], "inspct"),
+        (["data", "inspect", "no-such-file"], "no-such-file: found nothing there"),
         (["demo", "--sede", "1"], "--sede"),
         (["demo", "--seed", "one"], "--seed"),
         (["demo", "--particles", "0"], "particles is 0; expected at least 1"),

@@ -1,13 +1,10 @@
-"""Logs: what is refused and with which words, how many become one batch, and how occlusion hides them."""
+"""Logs: what is refused and with which words, and how many become one batch."""
 
-from functools import partial
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vhydro.episodes import Channel, Episode, channel_groups, episode, pad, visible
+from vhydro.episodes import Channel, Contact, Episode, episode, pad
 
 NAMES = ("x", "y")
 
@@ -143,99 +140,27 @@ def test_padding_refuses():
         pad([log()], length=3)
 
 
-# --- occlusion ----------------------------------------------------------------------------------------------
-
-EVEN = np.array([0, 1, 0, 1])  # two groups of two channels
-UNEVEN = np.array([0, 0, 0, 0, 0, 1])  # five channels of one group, one of another
+# --- names of actions, contacts ------------------------------------------------------------------------------
 
 
-def ragged(episodes=6, times=200):
-    """Which rows are valid in episodes of different lengths."""
-    return jnp.arange(times)[None] < jnp.linspace(times // 2, times, episodes).astype(int)[:, None]
+def test_actions_are_named():
+    assert [c.name for c in log().inputs] == ["a0"]
+    assert log(inputs=(Channel("force", "action", "N"),)).inputs[0].unit == "N"
+    with pytest.raises(ValueError, match="2 input names for 1 action columns"):
+        log(inputs=(Channel("a"), Channel("b")))
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4))
-def hidden(valid, level, groups, burst, keep_first, key):
-    return visible(valid, level, groups=np.array(groups), burst=burst, keep_first=keep_first, key=key)
+def test_contacts_have_a_row_for_each_observation():
+    force = np.zeros(4)
+    assert log(contacts=(Contact(("a", "b"), force, force),)).contacts[0].name == "a__b"
+    with pytest.raises(ValueError, match="contact 'a__b' has 3 rows; expected 4"):
+        log(contacts=(Contact(("a", "b"), force, force, np.zeros(3)),))
 
 
-def shown(level, *, groups=EVEN, burst=8, keep_first=True, seed=0, valid=None):
-    valid = ragged() if valid is None else valid
-    out = hidden(valid, level, tuple(groups), burst, keep_first, jax.random.key(seed))
-    return np.asarray(out), np.asarray(valid)
-
-
-def hidden_share(seen, valid, keep_first=True):
-    """The share of hidden entries among those that may be hidden."""
-    can_hide = valid & (np.arange(valid.shape[1]) > 0) if keep_first else valid
-    return 1 - seen[can_hide].mean()
-
-
-LEVELS = [0.0, 0.25, 0.5, 0.75, 0.9, 1.0]
-
-
-@pytest.mark.parametrize("keep_first", [True, False])
-def test_the_hidden_share_is_the_level(keep_first):
-    for level in LEVELS:
-        seen, valid = shown(level, keep_first=keep_first, seed=1)
-        assert hidden_share(seen, valid, keep_first) == pytest.approx(level, abs=0.01)
-
-
-def test_the_hidden_share_is_the_level_whatever_the_groups():
-    """A group of five channels counts five times: the share is of entries."""
-    for seed in range(5):
-        seen, valid = shown(0.5, groups=UNEVEN, seed=seed)
-        assert hidden_share(seen, valid) == pytest.approx(0.5, abs=0.01)
-
-
-def test_a_group_is_hidden_together_and_groups_apart():
-    seen, _ = shown(0.5)
-    np.testing.assert_array_equal(seen[..., 0], seen[..., 2])
-    np.testing.assert_array_equal(seen[..., 1], seen[..., 3])
-    assert (seen[..., 0] != seen[..., 1]).mean() > 0.2
-
-
-def test_the_first_row_is_kept_on_request():
-    assert shown(0.9)[0][:, 0].all()
-    assert not shown(0.9, keep_first=False)[0][:, 0].all()
-
-
-def test_padding_neither_counts_nor_hides():
-    seen, valid = shown(0.9)
-    assert seen[~valid].all()
-    assert not seen[valid].all()
-
-
-def run_lengths(hidden):
-    """The lengths of all runs of True along the time axis (episodes, times)."""
-    edges = np.diff(np.pad(hidden.astype(int), ((0, 0), (1, 1))), axis=1)
-    return np.argwhere(edges == -1)[:, 1] - np.argwhere(edges == 1)[:, 1]
-
-
-@pytest.mark.parametrize("level", [0.25, 0.5, 0.75])
-def test_occlusion_comes_in_bursts(level):
-    """Independent rows hide in runs of mean length `1/(1 − level)`; bursts are longer."""
-    valid = jnp.ones((40, 250), bool)
-    mean = {b: run_lengths(~shown(level, burst=b, valid=valid)[0][..., 0]) for b in (1, 4, 16)}
-    error = {b: runs.std(ddof=1) / np.sqrt(len(runs)) for b, runs in mean.items()}
-    mean = {b: runs.mean() for b, runs in mean.items()}
-    assert mean[1] == pytest.approx(1 / (1 - level), abs=4 * error[1])
-    assert mean[4] > 1 / (1 - level) + 4 * error[4]
-    assert mean[16] > mean[4] + 4 * np.hypot(error[4], error[16])
-
-
-def test_occlusion_is_drawn_from_its_key_alone():
-    np.testing.assert_array_equal(shown(0.5)[0], shown(0.5)[0])
-    assert (shown(0.5)[0] != shown(0.5, seed=1)[0]).any()
-    # More is hidden at a higher level, and nothing comes back.
-    assert not (shown(0.75)[0] & ~shown(0.5)[0]).any()
-
-
-def test_occlusion_is_the_same_compiled_and_not():
-    eager = visible(ragged(), 0.5, groups=EVEN, burst=8, key=jax.random.key(0))
-    np.testing.assert_array_equal(eager, shown(0.5)[0])
-
-
-def test_channel_groups_are_numbered_in_order():
-    channels = tuple(Channel(n, g) for n, g in (("a", "object"), ("b", "gripper"), ("c", "object"), ("d", "arm")))
-    np.testing.assert_array_equal(channel_groups(log(observations=np.zeros((4, 4)), channels=channels)), [0, 1, 0, 2])
+def test_columns_are_found_by_group_body_and_quantity():
+    names = (("cube.x", "object"), ("cube.vx", "object"), ("tcp.x", "end_effector"))
+    e = log(observations=np.zeros((4, 3)), channels=tuple(Channel(n, g) for n, g in names))
+    assert e.columns(group="object") == [0, 1]
+    assert e.columns(body="tcp") == [2]
+    assert e.columns(quantities=("x", "y")) == [0, 2]
+    assert e.columns(body="peg") == []

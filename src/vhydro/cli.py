@@ -11,13 +11,34 @@ from vhydro.report.files import version
 # Every verb: what it does, its module, its configuration and its function. A module is imported when its verb
 # is used, so that help comes at once.
 VERBS = {
-    "demo": (
-        "Fit, filter and show a puck that bounces in the dark.",
-        "vhydro.demo",
-        "DemoConfig",
-        "run_demo",
+    "demo": ("Fit, filter and show a puck that bounces in the dark.", "vhydro.demo", "DemoConfig", "run_demo"),
+    "data inspect": (
+        "Show what a log file or folder holds.",
+        "vhydro.data.inspection",
+        "InspectConfig",
+        "run_inspect",
+    ),
+    "data convert": (
+        "Write a log of any known format as npz or LeRobot.",
+        "vhydro.data.convert",
+        "ConvertConfig",
+        "run_convert",
+    ),
+    "collect maniskill": (
+        "Record demonstrations in ManiSkill, with contact forces.",
+        "vhydro.collect.maniskill",
+        "ManiSkillConfig",
+        "collect_maniskill",
+    ),
+    "collect sawyer": (
+        "Record demonstrations of the Sawyer and bridge families in MuJoCo, with contact forces.",
+        "vhydro.collect.sawyer",
+        "SawyerConfig",
+        "collect_sawyer",
     ),
 }
+ABOUT = "Support-safe filtering of contact dynamics. `vhydro --version` prints the version."
+GROUPS = {"data": "Read, inspect and convert logs.", "collect": "Record demonstrations in simulators."}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         _run(given or ["--help"])
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:  # the last: a fit that left the numbers
         print(f"vhydro: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
@@ -37,19 +58,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(given: list[str]) -> None:
-    verb = given[0] if given[0] in VERBS else None
+    group = given[0] if given[0] in GROUPS else ""
+    words = given[1:] or ["--help"] if group else given
+    offered = {name.removeprefix(group).strip(): name for name in VERBS if name.partition(" ")[0] == group} or {
+        name.partition(" ")[0]: name for name in VERBS
+    }
+    verb = offered.get(words[0])
     config = tyro.extras.subcommand_cli_from_dict(
-        {name: _configuration(name, used=name == verb) for name in VERBS},
-        prog="vhydro",
-        description="Support-safe filtering of contact dynamics. `vhydro --version` prints the version.",
-        args=given,
+        {word: _configuration(word, name, used=name == verb) for word, name in offered.items()},
+        prog=f"vhydro {group}".strip(),
+        description=GROUPS.get(
+            group, "Support-safe filtering of contact dynamics. `vhydro --version` prints the version."
+        ),
+        args=words,
     )
     assert verb is not None  # otherwise parsing has ended in help or an error
     _, module, _, function = VERBS[verb]
     getattr(import_module(module), function)(config)
 
 
-def _configuration(name: str, *, used: bool):
+def _configuration(word: str, name: str, *, used: bool):
     """The configuration class of a verb; of one that is not used, only its description."""
     text, module, configuration, _ = VERBS[name]
     if used:
@@ -57,7 +85,7 @@ def _configuration(name: str, *, used: bool):
 
     def unused() -> None: ...
 
-    unused.__doc__ = text
+    unused.__doc__ = GROUPS.get(word, text)
     return unused
 
 

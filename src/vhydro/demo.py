@@ -19,12 +19,13 @@ from rich.console import Console
 from scipy.cluster.vq import kmeans2
 
 from vhydro.certificate import Gate, adaptive, conservative, no_support
-from vhydro.episodes import Episode, channel_groups, visible
+from vhydro.episodes import Episode
 from vhydro.filter import Filtered, FilterSettings, Particles, filter_episodes
 from vhydro.flow import PortHamiltonianFlow
 from vhydro.library import polynomial
 from vhydro.model import HybridModel, axis_emission, hybrid_model, mode_kernel, port_hamiltonian
 from vhydro.network import Network, network
+from vhydro.occlusion import channel_groups, visible
 from vhydro.proposal import ConditionedProposal, Proposal, amortized_proposal, conditioned_proposal
 from vhydro.report.comparison import Runs, Truth, definitions, difference, film, matching, row
 from vhydro.report.demo import demo_page, demo_table, demo_words

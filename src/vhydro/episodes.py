@@ -1,4 +1,4 @@
-"""Episodes: what a robot logged, which of it was hidden, and how many of them become one array."""
+"""Episodes: what a robot logged, and how many of them become one array."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,16 +7,37 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One observed quantity: its name, the group it is hidden with, and its unit."""
+    """One observed or commanded quantity: its name, the group it is hidden with, and its unit.
+
+    Names are `body.quantity`. Groups of robot logs: `object`, `end_effector`, `gripper`, `joints`, `scene`.
+    """
 
     name: str
     group: str = "object"
     unit: str = ""
+
+
+@dataclass(frozen=True)
+class Contact:
+    """The force between two bodies in newtons, a row for each observation: row t is of the step that led to it.
+
+    A step has many substeps. `peak` is the largest force in it; `normal` and `tangential` are taken together, at the
+    end of the step or as its mean, so that their ratio means something. Row 0, before the first action, is 0.
+    """
+
+    bodies: tuple[str, str]
+    peak: np.ndarray  # (steps + 1,)
+    normal: np.ndarray  # (steps + 1,)
+    tangential: np.ndarray | None = None  # where the simulator tells it
+
+    @property
+    def name(self) -> str:
+        return "__".join(self.bodies)
 
 
 @dataclass(frozen=True)
@@ -27,7 +48,10 @@ class Episode:
     actions: np.ndarray  # (steps, inputs)
     dt: float
     channels: tuple[Channel, ...]
+    inputs: tuple[Channel, ...] = ()  # names of the actions; a0, a1, … if not given
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)  # each (steps + 1,), never seen by training
+    contacts: tuple[Contact, ...] = ()  # never seen by training either
+    info: Mapping[str, str | float | bool] = field(default_factory=dict)  # task, seed, success, …
     source: str = ""
 
     def __post_init__(self):
@@ -58,10 +82,19 @@ class Episode:
                 "finite (only observations can be hidden). Fill it with the command that was really applied."
             )
         refuse_bad_dt(self.dt)
-        for name, values in self.labels.items():
-            if len(values) != obs.shape[0]:
+        if not self.inputs:
+            named = tuple(Channel(f"a{i}", "action") for i in range(act.shape[1]))
+            object.__setattr__(self, "inputs", named)
+        if len(self.inputs) != act.shape[1]:
+            raise ValueError(
+                f"{len(self.inputs)} input names{where} for {act.shape[1]} action columns; name every one."
+            )
+        rows = [(f"label '{name}'", values) for name, values in self.labels.items()]
+        rows += [(f"contact '{c.name}'", x) for c in self.contacts for x in (c.peak, c.normal, c.tangential)]
+        for what, values in rows:
+            if values is not None and len(values) != obs.shape[0]:
                 raise ValueError(
-                    f"label '{name}'{where} has {len(values)} rows; expected {obs.shape[0]}, one for each observation."
+                    f"{what}{where} has {len(values)} rows; expected {obs.shape[0]}, one for each observation."
                 )
 
     @property
@@ -71,6 +104,17 @@ class Episode:
     @property
     def observed(self) -> np.ndarray:
         return ~np.isnan(self.observations)
+
+    def columns(
+        self, *, group: str | None = None, body: str | None = None, quantities: Sequence[str] = ()
+    ) -> list[int]:
+        """The columns of a group, of a body, or of some of its quantities, in the order of the channels."""
+        parts = [(c.group, *c.name.rpartition(".")[::2]) for c in self.channels]
+        return [
+            i
+            for i, (g, b, q) in enumerate(parts)
+            if group in (None, g) and body in (None, b) and (not quantities or q in quantities)
+        ]
 
     def select(self, names: Sequence[str]) -> "Episode":
         """This episode with only the named channels, in the order given."""
@@ -107,6 +151,7 @@ def episode(
     *,
     dt: float,
     channels: Sequence[str | Channel] | None = None,
+    inputs: Sequence[str | Channel] = (),
     labels: Mapping[str, np.ndarray] | None = None,
     source: str = "",
 ) -> Episode:
@@ -127,6 +172,7 @@ def episode(
         actions=act,
         dt=dt,
         channels=tuple(c if isinstance(c, Channel) else Channel(c) for c in named),
+        inputs=tuple(c if isinstance(c, Channel) else Channel(c, "action") for c in inputs),
         labels=dict(labels or {}),
         source=source,
     )
@@ -171,39 +217,3 @@ def pad(episodes: Sequence[Episode], *, dtype=None, length: int | None = None) -
         valid[i, :n] = True
     dt = np.array([e.dt for e in episodes], dtype)
     return Batch(*(jnp.asarray(x) for x in (observations, observed, actions, valid, dt)))
-
-
-def channel_groups(episode: Episode) -> np.ndarray:
-    """The group number of every channel; channels of one group are hidden together."""
-    groups = [c.group for c in episode.channels]
-    order = {g: i for i, g in enumerate(dict.fromkeys(groups))}
-    return np.array([order[g] for g in groups])
-
-
-def visible(
-    valid: Bool[Array, "episodes times"],
-    level: Float[Array, ""] | float,
-    *,
-    groups: np.ndarray,
-    burst: int,
-    keep_first: bool = True,
-    key: PRNGKeyArray,
-) -> Bool[Array, "episodes times channels"]:
-    """What stays visible when a share `level` of the valid entries is hidden, by group, in bursts.
-
-    Noise smoothed over `burst` rows is cut at its own quantile: bursts come from the smoothing, the exact
-    share from the quantile. The first row, where kept, does not count.
-    """
-    count = int(groups.max()) + 1
-    noise = jax.random.normal(key, (valid.shape[0], count, valid.shape[1] + burst - 1))
-    total = jnp.cumsum(jnp.pad(noise, ((0, 0), (0, 0), (1, 0))), -1)
-    smooth = jnp.moveaxis(total[..., burst:] - total[..., :-burst], 1, -1)  # episodes, times, groups
-    can_hide = valid.at[:, 0].set(False) if keep_first else valid
-    # The quantile is weighted by the number of channels in a group: the share is one of entries, not of groups.
-    width = jnp.where(can_hide[..., None], jnp.asarray(np.bincount(groups)), 0)
-    order = jnp.argsort(jnp.where(can_hide[..., None], smooth, jnp.inf).ravel())
-    entries = width.ravel()[order]
-    upto = jnp.cumsum(entries)
-    hide = upto - entries / 2 <= level * upto[-1]  # in order, until the next would be further off than staying
-    hidden = jnp.zeros(order.shape, bool).at[order].set(hide).reshape(smooth.shape) & can_hide[..., None]
-    return ~hidden[..., groups]

@@ -13,12 +13,13 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vhydro.episodes import Batch, Episode, channel_groups, pad, visible
+from vhydro.episodes import Batch, Episode, pad
 from vhydro.filter import FilterSettings
 from vhydro.filter.run import refuse_other_channels
 from vhydro.filter.settings import refuse_mismatch
 from vhydro.model import HybridModel
 from vhydro.objective import Estimator, estimator_settings, mean_log_evidence
+from vhydro.occlusion import channel_groups, visible
 from vhydro.proposal import Proposal
 from vhydro.storage import load_tree, save_tree
 
@@ -56,7 +57,7 @@ class TrainingConfig:
             raise ValueError(f"window is {self.window}; expected at least 2 rows, or None for whole episodes.")
 
 
-class DivergedError(RuntimeError):
+class DivergedError(FloatingPointError):
     """Every seed's loss left the numbers; `last_good` holds the best parameters before that, if any."""
 
     def __init__(self, message: str, last_good: "Fit | None"):

@@ -1,0 +1,7 @@
+"""Logs from files: one reader per format behind `read`."""
+
+from vhydro.data.dataset import Dataset, Split, joined, split
+from vhydro.data.errors import DataError
+from vhydro.data.read import read
+
+__all__ = ["DataError", "Dataset", "Split", "joined", "read", "split"]

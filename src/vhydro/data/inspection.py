@@ -1,0 +1,210 @@
+"""`vhydro data inspect`: what a log holds, channel by channel, and what is wrong with it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional
+
+from vhydro.data.dataset import Dataset
+from vhydro.data.errors import DataError
+from vhydro.data.read import read
+from vhydro.episodes import Channel, Episode
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 24
+
+
+@dataclass(frozen=True)
+class InspectConfig:
+    """Show what a log file or folder holds."""
+
+    path: Positional[Path]
+    """File or folder; the format is recognised from its content."""
+    rows: int = 40
+    """At most this many channels are listed."""
+
+
+@dataclass
+class Quantity:
+    """The range of one channel over all episodes, and its course in the first."""
+
+    channel: Channel
+    low: float = np.inf
+    high: float = -np.inf
+    hidden: int = 0
+    count: int = 0
+    course: str = ""
+
+    def add(self, values: np.ndarray) -> None:
+        seen = values[~np.isnan(values)]
+        self.count, self.hidden = self.count + values.size, self.hidden + values.size - seen.size
+        if seen.size:
+            self.low, self.high = min(self.low, float(seen.min())), max(self.high, float(seen.max()))
+        self.course = self.course or sparkline(values)
+
+    @property
+    def missing(self) -> float:
+        return self.hidden / self.count if self.count else 0.0
+
+
+@dataclass
+class Inspection:
+    """Everything `inspect` found."""
+
+    dataset: Dataset
+    steps: list[int] = field(default_factory=list)
+    rates: Counter = field(default_factory=Counter)
+    observations: dict[str, Quantity] = field(default_factory=dict)
+    actions: dict[str, Quantity] = field(default_factory=dict)
+    contacts: dict[str, list[float]] = field(default_factory=dict)  # rows touching, rows, largest force
+    labels: dict[str, set] = field(default_factory=dict)
+    layouts: Counter = field(default_factory=Counter)
+    successes: list[bool] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def sparkline(values: np.ndarray, width: int = WIDTH) -> str:
+    """The course of a series in block letters; a gap where all is hidden, a line where nothing changes."""
+    pieces = np.array_split(values.astype(float), min(width, len(values)))
+    means = np.array([np.nanmean(p) if not np.isnan(p).all() else np.nan for p in pieces])
+    if np.isnan(means).all():
+        return " " * len(means)
+    low, high = np.nanmin(means), np.nanmax(means)
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        return "".join(" " if np.isnan(m) else "─" for m in means)
+    place = np.clip((means - low) / (high - low) * len(BARS), 0, len(BARS) - 1)
+    return "".join(" " if np.isnan(m) else BARS[int(p)] for m, p in zip(means, np.nan_to_num(place), strict=True))
+
+
+def inspect(path: Path | str) -> Inspection:
+    """Every episode looked at once, one at a time; a bad one is a problem in the list, not the end."""
+    found = Inspection(read(path))
+    for i, name in enumerate(found.dataset.names):
+        try:
+            _add(found, found.dataset[i], name)
+        except DataError as error:
+            found.problems.append(str(error))
+    _judge(found)
+    return found
+
+
+def _add(found: Inspection, episode: Episode, name: str) -> None:
+    found.steps.append(episode.steps)
+    found.rates[round(1 / episode.dt, 3)] += 1
+    found.layouts[tuple(c.name for c in episode.channels)] += 1
+    sides = (
+        (found.observations, episode.channels, episode.observations),
+        (found.actions, episode.inputs, episode.actions),
+    )
+    for side, channels, values in sides:
+        for channel, column in zip(channels, values.T, strict=True):
+            if column.size:
+                side.setdefault(channel.name, Quantity(channel)).add(column)
+    for contact in episode.contacts:
+        known = found.contacts.setdefault(contact.name, [0, 0, 0.0])
+        known[0] += int((contact.peak > 1e-3).sum())
+        known[1] += len(contact.peak)
+        known[2] = max(known[2], float(contact.peak.max()))
+    for label, values in episode.labels.items():
+        if (classes := found.labels.setdefault(label, set())) is not None and len(classes) < 50:
+            classes.update(np.unique(values).tolist())
+    if "success" in episode.info:
+        found.successes.append(bool(episode.info["success"]))
+    if episode.steps == 0:
+        found.problems.append(f"episode {name} has one observation and no action; it teaches nothing.")
+
+
+def _judge(found: Inspection) -> None:
+    if len(found.layouts) > 1:
+        sizes = ", ".join(f"{n} episodes with {len(c)} channels" for c, n in found.layouts.most_common(4))
+        found.problems.append(f"episodes differ in their channels ({sizes}); select common ones before fitting.")
+    if len(found.rates) > 1:
+        rates = ", ".join(f"{r:g} Hz" for r, _ in found.rates.most_common(6))
+        found.problems.append(f"episodes differ in their rate ({rates}).")
+    empty = [q.channel.name for q in found.observations.values() if q.count and q.hidden == q.count]
+    if empty:
+        found.problems.append(f"never observed: {_listed(empty)}.")
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+# --- in words and pictures --------------------------------------------------------------------------------------------
+
+
+def run_inspect(config: InspectConfig) -> None:
+    """Prints what `inspect` found."""
+    show(inspect(config.path), Console(), rows=config.rows)
+
+
+def show(found: Inspection, console: Console, *, rows: int = 40) -> None:
+    """Prints an inspection: a summary, a table of channels, contacts, notes and problems."""
+    for line in _summary(found):
+        console.print(line, highlight=False)
+    if found.observations:
+        console.print(_table("observed", found.observations, rows))
+    if found.actions:
+        console.print(_table("actions", found.actions, rows))
+    if found.contacts:
+        console.print(_contacts(found.contacts))
+    for label, classes in found.labels.items():
+        console.print(f"label {label}: values {_listed([f'{c:g}' for c in sorted(classes)], 10)}", highlight=False)
+    for note in found.dataset.notes:
+        console.print(f"note: {note}", highlight=False)
+    for problem in found.problems[:20]:
+        console.print(f"[bold red]wrong:[/] {problem}", highlight=False)
+    if len(found.problems) > 20:
+        console.print(f"[bold red]wrong:[/] and {len(found.problems) - 20} more.", highlight=False)
+
+
+def _summary(found: Inspection) -> list[str]:
+    steps = np.array(found.steps)
+    lines = [f"[bold]{found.dataset.path}[/]", f"format    {found.dataset.format}"]
+    episodes = f"episodes  {len(found.dataset)}"
+    if found.successes:
+        episodes += f", {sum(found.successes)} successful"
+    lines.append(episodes)
+    if steps.size:
+        spread = f"{steps.min()} to {steps.max()}, median {np.median(steps):g}" if np.ptp(steps) else f"{steps[0]}"
+        lines.append(f"steps     {spread}; {steps.sum():,} in all")
+    if found.rates:
+        rates = found.rates.most_common()
+        lines.append(
+            "rate      " + ", ".join(f"{r:g} Hz" + (f" ({n})" if len(rates) > 1 else "") for r, n in rates[:6])
+        )
+    if found.observations:
+        hidden = sum(q.hidden for q in found.observations.values()) / sum(q.count for q in found.observations.values())
+        lines.append(f"missing   {hidden:.1%} of {len(found.observations)} channels")
+    return lines
+
+
+def _table(title: str, quantities: dict[str, Quantity], rows: int) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for name, side in (("channel", "left"), ("group", "left"), ("unit", "left"), ("least", "right"), ("most", "right")):
+        table.add_column(name, justify=side, no_wrap=True)  # pyright: ignore[reportArgumentType]
+    table.add_column("hidden", justify="right")
+    table.add_column("first episode", no_wrap=True)
+    listed = list(quantities.values())
+    for q in listed[:rows]:
+        seen = q.count > q.hidden
+        ends = (f"{q.low:.4g}", f"{q.high:.4g}") if seen else ("", "")
+        table.add_row(q.channel.name, q.channel.group, q.channel.unit, *ends, f"{q.missing:.0%}", q.course)
+    if len(listed) > rows:
+        table.add_row(f"… {len(listed) - rows} more, to {listed[-1].channel.name}")
+    return table
+
+
+def _contacts(contacts: dict[str, list[float]]) -> Table:
+    table = Table(title="contact forces", title_justify="left", box=None, pad_edge=False, header_style="dim")
+    table.add_column("bodies")
+    table.add_column("touching", justify="right")
+    table.add_column("largest", justify="right")
+    for name, (on, rows, peak) in contacts.items():
+        table.add_row(name.replace("__", " + "), f"{on / rows:.1%}", f"{peak:.3g} N")
+    return table

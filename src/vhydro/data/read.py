@@ -1,0 +1,49 @@
+"""`read(path)`: any log this package knows, recognised by its content."""
+
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from vhydro.data.dataset import Dataset, joined
+from vhydro.data.errors import DataError
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """One format. `recognises` looks at content, never raises and never executes; `open` reads no more than it must."""
+
+    name: str
+
+    def recognises(self, path: Path) -> bool: ...
+
+    def open(self, path: Path) -> Dataset: ...
+
+
+def readers() -> tuple[Reader, ...]:
+    """Every format, the most particular first."""
+    from vhydro.data import bridge, csv_logs, lerobot, maniskill, npz_logs, robomimic
+
+    return (
+        maniskill.ManiSkill(), robomimic.Robomimic(), lerobot.LeRobot(), bridge.BridgeRlds(), bridge.BridgeNumpy(),
+        npz_logs.Npz(), csv_logs.Csv(),
+    )  # fmt: skip
+
+
+def read(path: Path | str) -> Dataset:
+    """The episodes of a file, or of a folder as a whole; nothing is read before it is asked for."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError(path, found="nothing there", expected="a file or a folder", remedy="Check the path.")
+    known = readers()
+    reader = next((r for r in known if r.recognises(path)), None)
+    if reader is not None:
+        return reader.open(path)
+    names = ", ".join(r.name for r in known)
+    if path.is_file():
+        size = path.stat().st_size
+        found = f"{size} bytes that no reader recognises" if size else "an empty file"
+        raise DataError(path, found=found, expected=f"one of: {names}")
+    files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+    parts = [(r, f) for f in files if (r := next((r for r in known if r.recognises(f)), None)) is not None]
+    if not parts:
+        raise DataError(path, found=f"a folder of {len(files)} files, none recognised", expected=f"one of: {names}")
+    return joined([r.open(f) for r, f in parts], path)
