@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from provenance import provenance
 from vhydro.demo import puck_episodes, puck_start
 from vhydro.filter import FilterSettings
 from vhydro.training import TrainingConfig, fit
@@ -76,7 +77,7 @@ def main() -> None:
                 )
                 print(json.dumps({k: v for k, v in rows[-1].items() if k != "curve_median"}), flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    meta = {"device": jax.devices()[0].device_kind, "steps": options.steps, "seeds": options.seeds}
+    meta = provenance(steps=options.steps, seeds=options.seeds, particles=options.particles)
     options.out.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
 
 

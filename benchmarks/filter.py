@@ -6,13 +6,10 @@ ours take turns, so that a busy moment of the machine falls on both.
 
 import argparse
 import json
-import os
-import platform
 import resource
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import equinox as eqx
@@ -20,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from provenance import provenance
 from slds import MODES, slds
 from vhydro.episodes import episode
 from vhydro.filter import FilterSettings, Stream, bootstrap, filter, log_evidence
@@ -177,15 +175,6 @@ def long_run() -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
-def commit() -> str:
-    try:
-        return subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
-        ).stdout.strip()
-    except OSError:
-        return ""
-
-
 def accelerator_rows(runs: int) -> list[dict]:
     """Our filter on the accelerator; peers that run there are timed beside it."""
     calls = {
@@ -246,12 +235,8 @@ def write(path: Path, keys: dict, rows: list[dict], key: str = "rows") -> None:
     """The results, beside an accelerator's rows (or the CPU's) that an earlier run left in the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(path.read_text()) if path.exists() else {}
-    meta = {
-        "commit": commit(), "device": jax.devices()[0].device_kind, "cores": os.cpu_count(),
-        "jax": jax.__version__, "python": platform.python_version(), "date": datetime.now(UTC).date().isoformat(),
-    }  # fmt: skip
     before.update(keys)
-    before[f"{key}_meta"] = meta
+    before[f"{key}_meta"] = provenance()
     before[key] = rows
     path.write_text(json.dumps(before, indent=1) + "\n")
     for name, (least, aim) in TARGETS.items():

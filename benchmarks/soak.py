@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from provenance import provenance
 from vhydro.certificate import Gate
 from vhydro.filter import FilterSettings, Stream
 from vhydro.library import polynomial
@@ -69,7 +70,7 @@ def main() -> None:
     if worst > ALLOWED_GROWTH_MB:
         raise SystemExit(f"memory grew by {worst:.1f} MB; allowed {ALLOWED_GROWTH_MB} MB.")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    options.out.write_text(json.dumps({"meta": provenance(), **result}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
