@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench-filter soak clean
+.PHONY: help demo test check format bench-filter soak maniskill clean sawyer
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,5 +48,25 @@ bench-filter: $(VENV)/.peers .venv-particles/.ready ## speed of the filter besid
 soak: $(READY) ## one million stream steps with 90 % of the channels hidden
 	$(BIN)/python benchmarks/soak.py
 
+# Its motion planner (mplib) needs numpy < 2: an environment of its own. torch goes first, so that its version is
+# ours. `PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make maniskill` spares several GB of CUDA packages.
+.venv-maniskill/.ready:
+	$(PYTHON) -m venv .venv-maniskill
+	.venv-maniskill/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+	.venv-maniskill/bin/python -m pip install --quiet --disable-pip-version-check \
+		'mani_skill==3.0.1' 'sapien==3.0.3' 'mplib==0.1.1' 'numpy==1.26.4' 'opencv-python<4.12'
+	@touch $@
+
+maniskill: .venv-maniskill/.ready ## the simulator that `vhydro collect maniskill` runs (2 GB)
+
+# robosuite goes in without its requirements: one of them pins numpy < 2, and the controllers used here need none of it.
+.venv-sawyer/.ready:
+	$(PYTHON) -m venv .venv-sawyer
+	.venv-sawyer/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[sawyer]'
+	.venv-sawyer/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'robosuite==1.5.2' 'robosuite_models==1.0.0'
+	@touch $@
+
+sawyer: .venv-sawyer/.ready ## the simulator that `vhydro collect sawyer` runs
+
 clean: ## remove environments and caches
-	rm -rf $(VENV) .venv-particles .jax_cache build dist
+	rm -rf $(VENV) .venv-particles .venv-maniskill .venv-sawyer .jax_cache build dist

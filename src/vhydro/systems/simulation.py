@@ -310,6 +310,6 @@ def to_episodes(simulation: Simulation, noise: ArrayLike, *, key: PRNGKeyArray) 
     channels = tuple(Channel(n, unit=u) for n, u in zip(law.coordinates[:width], law.units[:width], strict=True))
     name = type(simulation.system).__name__.lower()
     return [
-        Episode(seen, action, simulation.dt, channels, {"mode": mode}, f"{name} {i}")
+        Episode(seen, action, simulation.dt, channels, labels={"mode": mode}, source=f"{name} {i}")
         for i, (seen, action, mode) in enumerate(zip(observations, simulation.actions, simulation.modes, strict=True))
     ]
