@@ -40,3 +40,27 @@ def test_fewer_live_branches_than_particles(alive):
     assert chance.sum() == pytest.approx(1)
     assert (chance[:alive] > 0).all()
     assert (chance[alive:] == 0).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 95.0])
+def test_gradients_stay_finite_beside_weights_that_almost_vanish(scale):
+    """Few branches matter and the rest underflow: the threshold is tiny, its gradient must not overflow."""
+    log_weight = jnp.asarray(-scale * np.arange(48) / 8, jnp.float32)
+
+    def value(x):
+        chance = cut_to_once(jax.nn.log_softmax(x), 16)
+        return jnp.sum(jnp.where(jnp.isfinite(chance), x - chance, 0.0)[:16])
+
+    gradient = jax.grad(value)(log_weight)
+    assert jnp.isfinite(gradient).all()
+
+
+def test_the_dead_stay_dead_beside_weights_that_underflow():
+    """Ten branches matter, one is at the end of the numbers, the rest are impossible."""
+    log_weight = jnp.where(jnp.arange(48) < 10, 0.0, -jnp.inf).at[20].set(-84.7).astype(jnp.float32)
+    log_weight = log_weight - jax.nn.logsumexp(log_weight)
+    chance = cut_to_once(log_weight, 16)
+    alive = jnp.isfinite(log_weight)
+    assert jnp.isfinite(chance[alive]).all()
+    assert (chance[~alive] == -jnp.inf).all()
+    assert jnp.isfinite((log_weight - chance)[alive]).all()

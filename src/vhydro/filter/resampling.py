@@ -73,10 +73,18 @@ def cut_to_once(log_weight: Float[Array, "parents"], count: int) -> Float[Array,
     schemes (Fearnhead & Clifford 2003). Above all nothing is kept twice: a Gaussian branch has no noise of its own,
     so a second copy would be wasted work for ever. Found by Michelot's rounds: what must be kept is taken off first.
     """
-    weight = jnp.exp(log_weight)
+    weight = jnp.exp(jax.lax.stop_gradient(log_weight))
     cut = jnp.ones((), weight.dtype) / count
+    kept = weight >= cut
     for _ in range(CUTS):
-        kept = jax.lax.stop_gradient(weight >= cut)
         rest = jnp.where(kept, 0.0, weight).sum()
-        cut = jnp.where(rest > 0, rest / jnp.maximum(count - kept.sum(), 1), cut)
-    return jnp.minimum(log_weight, jnp.log(cut)) - jnp.log(jnp.minimum(weight, cut).sum())
+        lower = rest / jnp.maximum(count - kept.sum(), 1)
+        cut = jnp.where(lower > jnp.finfo(weight.dtype).tiny, lower, cut)  # a threshold of 0 would keep the dead
+        kept = weight >= cut
+    # The threshold again, in logs and from the set just found: the gradient of a tiny sum would overflow.
+    left = ~kept & (weight > 0)
+    some = jnp.any(left)
+    log_rest = log_sum(jnp.where(left | ~some, jnp.where(some, log_weight, 0.0), -jnp.inf))
+    log_cut = jnp.where(some, log_rest - jnp.log(jnp.maximum(count - kept.sum(), 1)), jnp.log(cut))
+    log_chance = jnp.where(kept, log_cut.astype(log_weight.dtype), log_weight)
+    return log_chance - log_sum(log_chance)
