@@ -48,8 +48,8 @@ bench-filter: $(VENV)/.peers .venv-particles/.ready ## speed of the filter besid
 soak: $(READY) ## one million stream steps with 90 % of the channels hidden
 	$(BIN)/python benchmarks/soak.py
 
-# Its motion planner (mplib) needs numpy < 2: an environment of its own. torch goes first, so that its version is
-# ours. `PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make maniskill` spares several GB of CUDA packages.
+# Its motion planner (mplib) needs numpy < 2: an environment of its own. torch goes first, so that its version is ours.
+# With pip pointed at a CPU build of torch, several GB of CUDA packages are spared.
 .venv-maniskill/.ready:
 	$(PYTHON) -m venv .venv-maniskill
 	.venv-maniskill/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'

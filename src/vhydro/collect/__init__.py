@@ -1,0 +1,1 @@
+"""Simulators that make episodes: each runs as a worker in an environment of its own."""

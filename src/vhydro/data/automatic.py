@@ -1,0 +1,168 @@
+"""A description guessed from the names and shapes of arrays, for logs that come without one."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from vhydro.data.assembly import likely_group
+from vhydro.data.description import Block, Description, Part, Reference
+from vhydro.data.errors import DataError
+from vhydro.data.tables import Table
+from vhydro.episodes import Channel
+
+UNITS = {
+    "_rad_s2": "rad/s²", "_rad_s": "rad/s", "_m_s2": "m/s²", "_m_s": "m/s", "_rad": "rad", "_deg": "°", "_Nm": "N m",
+    "_N": "N", "_px": "px", "_mm": "mm", "_kg": "kg", "_m": "m", "_s": "s", "_V": "V", "_A": "A",
+}  # fmt: skip
+TIMES = ("t", "time", "timestamp", "timestamps", "time_stamp")
+TRIALS = ("trial", "episode", "episode_index", "episode_id", "run")
+ACTIONS = ("action", "actions", "u", "control", "controls", "command", "commands", "input", "inputs", "torque", "force")
+RATES = ("fps", "rate", "rate_hz", "hz")
+GUESSED = "No description beside the file: the meaning of its arrays was guessed from names and shapes."
+NO_RATE = "The file tells no rate: dt is 1. Say it in NAME.channels.json beside the file."
+WIDEST = 10_000
+
+
+def without_unit(name: str) -> tuple[str, str]:
+    """A name without its unit suffix, and the unit."""
+    for suffix, unit in UNITS.items():
+        if name.endswith(suffix) and len(name) > len(suffix):
+            return name.removesuffix(suffix), unit
+    return name, ""
+
+
+def named_with_units(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """For each name itself without its unit suffix, unless another then has the same, and its unit."""
+    split = {name: without_unit(name) for name in names}
+    short = Counter(s for s, _ in split.values())
+    return {name: (s if short[s] == 1 else name, unit) for name, (s, unit) in split.items()}
+
+
+def plain(name: str) -> str:
+    return without_unit(name)[0].lower()
+
+
+def guessed_description(table: Table, names: Mapping[str, Sequence[str]]) -> Description:
+    """What the arrays most likely mean; `names` are the column names of those arrays that have some."""
+    numeric = {
+        k: s for k, s in table.shapes.items() if len(s) in (1, 2) and min(s, default=0) > 0 and is_numeric(table, k)
+    }
+    scalars = [k for k, s in table.shapes.items() if s == () and table.array(k).dtype.kind in "biufU"]
+    tables = {k: s for k, s in numeric.items() if k in names and len(s) == 2}
+    if tables and "lengths" not in numeric and len({s[0] for s in numeric.values()}) > 1:
+        parts, used = [table_part(k, names[k]) for k in tables], set(tables)
+    else:
+        part, used = equal_rows(table, numeric, names)
+        parts = [part]
+    parts, notes = rated(table, parts, scalars)
+    text = [k for k in table.shapes if k == "columns" or k.endswith("_columns")]
+    rest = sorted(set(table.shapes) - used - set(scalars) - set(text))
+    left = (f"Left out, for their shape fits nothing: {', '.join(rest[:12])}.",) if rest else ()
+    return Description(tuple(parts), (GUESSED, *notes, *left))
+
+
+def is_numeric(table: Table, key: str) -> bool:
+    return table.array(key).dtype.kind in "biuf"
+
+
+def table_part(key: str, names: Sequence[str]) -> Part:
+    """A whole table as one kind of episode, by the names of its columns."""
+    places = {name: Reference(key, i, i + 1) for i, name in enumerate(names)}
+    return replace(named_part(places), name=key)
+
+
+def named_part(places: Mapping[str, Reference]) -> Part:
+    """A part whose columns are known by name."""
+    time = next((ref for name, ref in places.items() if plain(name) in TIMES), None)
+    trial = next((ref for name, ref in places.items() if plain(name) in TRIALS), None)
+    rest = {name: ref for name, ref in places.items() if ref not in (time, trial)}
+    commands = {n: r for n, r in rest.items() if is_action(n)} if len(rest) > 1 else {}
+    shown = named_with_units(rest)
+    observed = [one_channel(shown[n], r, "") for n, r in rest.items() if n not in commands]
+    actions = [one_channel(shown[n], r, "action") for n, r in commands.items()]
+    if not observed:
+        observed, actions = actions, []
+    return Part(tuple(observed), tuple(actions), time=time, trial=trial)
+
+
+def is_action(name: str) -> bool:
+    low = plain(name)
+    return low in ACTIONS or low.startswith(("action_", "action.", "u_", "u."))
+
+
+def one_channel(shown: tuple[str, str], reference: Reference, group: str) -> Block:
+    name, unit = shown
+    return Block(reference, (Channel(name, group or likely_group(name), unit),))
+
+
+def equal_rows(table: Table, numeric: Mapping[str, tuple[int, ...]], names: Mapping) -> tuple[Part, set[str]]:
+    """Arrays of equal length side by side, divided by `lengths` if there is one."""
+    lengths = "lengths" if "lengths" in numeric and table.array("lengths").dtype.kind in "iu" else None
+    rows = int(np.sum(table.array("lengths"))) if lengths else common_rows(table, numeric)
+    fits = {k: s for k, s in numeric.items() if s[0] == rows and k != lengths and s[1:] < (WIDEST,)}
+    short = {k: s for k, s in numeric.items() if s[0] == rows - 1 and is_action(k) and not lengths}
+    time = next((k for k in fits if plain(k) in TIMES and len(fits[k]) == 1), None)
+    trial = next((k for k in fits if plain(k) in TRIALS and len(fits[k]) == 1), None) if not lengths else None
+    commands = [k for k in fits if is_action(k)] + list(short)
+    observed = [k for k in fits if k not in (time, trial, *commands)] or commands
+    if not observed:
+        raise no_channels(table)
+    shown, shapes = named_with_units([*observed, *commands]), fits | short
+    part = Part(
+        tuple(array_block(k, shapes[k], names.get(k), shown[k], "") for k in observed),
+        tuple(array_block(k, shapes[k], names.get(k), shown[k], "action") for k in commands if k not in observed),
+        time=Reference(time) if time else None,
+        trial=Reference(trial) if trial else None,
+        lengths=lengths,
+    )
+    return part, {*observed, *commands, *filter(None, (time, trial, lengths))}
+
+
+def common_rows(table: Table, numeric: Mapping[str, tuple[int, ...]]) -> int:
+    """The length that most arrays have; the longest of those."""
+    counts = Counter(s[0] for k, s in numeric.items() if k != "lengths")
+    if not counts:
+        raise no_channels(table)
+    return max(counts, key=lambda n: (counts[n], n))
+
+
+def no_channels(table: Table) -> DataError:
+    return DataError(
+        table.file,
+        found=f"arrays {dict(list(table.shapes.items())[:8])}",
+        expected="arrays of numbers with a row for each time",
+        remedy="Describe it in NAME.channels.json beside the file.",
+    )
+
+
+def array_block(
+    key: str, shape: tuple[int, ...], names: Sequence[str] | None, shown: tuple[str, str], group: str
+) -> Block:
+    """All columns of an array, with the names known for them or numbered."""
+    if len(shape) == 1 or (shape[1] == 1 and not names):
+        return one_channel(shown, Reference(key), group)
+    if names:
+        pairs = named_with_units(names).values()
+        return Block(Reference(key), tuple(Channel(f"{key}.{n}", group or likely_group(n), u) for n, u in pairs))
+    short, unit = shown
+    kind = group or likely_group(short)
+    return Block(Reference(key), tuple(Channel(f"{short}_{i + 1}", kind, unit) for i in range(shape[1])))
+
+
+def rated(table: Table, parts: list[Part], scalars: Sequence[str]) -> tuple[list[Part], tuple[str, ...]]:
+    """The parts with a rate and with the file's single values as info."""
+    dt = next((k for k in scalars if plain(k) == "dt"), None)
+    fps = next((k for k in scalars if k.lower() in RATES), None)
+    stated: float | str | None = dt
+    if dt is None and fps is not None:
+        rate = float(table.array(fps))
+        stated = 1 / rate if np.isfinite(rate) and rate > 0 else None
+    info = {k: k for k in scalars if k not in (dt, fps)}
+    timed = [
+        replace(p, info_keys=info, dt=stated or 1.0, time=None) if stated or not p.time else replace(p, info_keys=info)
+        for p in parts
+    ]
+    unknown = stated is None and any(p.time is None for p in parts)
+    return timed, (NO_RATE,) if unknown else ()

@@ -1,0 +1,35 @@
+"""`convert`: any log this package reads, as one npz file or as a LeRobot dataset."""
+
+from pathlib import Path
+from typing import Literal, get_args
+
+from vhydro.data.errors import DataError
+from vhydro.data.lerobot_write import write_lerobot
+from vhydro.data.npz_native import write_npz
+from vhydro.data.read import read
+
+Target = Literal["npz", "lerobot"]
+
+
+def convert(path: Path | str, to: Target = "npz", out: Path | str | None = None, *, overwrite: bool = False) -> Path:
+    """The path of what was written: every episode of `path`, whole, or nothing at all."""
+    path = Path(path)
+    if to not in get_args(Target):
+        raise ValueError(f"cannot convert to {to!r}; expected one of {', '.join(get_args(Target))}.")
+    target = Path(out) if out is not None else default_target(path, to)
+    dataset = read(path)
+    if target.exists() and target.resolve() == path.resolve():
+        raise DataError(
+            target, found="the log itself as the target", expected="another name", remedy="Give another `out`."
+        )
+    write = write_npz if to == "npz" else write_lerobot
+    try:
+        return write(dataset, target, overwrite=overwrite)
+    except OSError as error:
+        raise DataError(target, found=f"{error}", expected="a place to write to") from None
+
+
+def default_target(path: Path, to: Target) -> Path:
+    """A name beside the log: `LOG.npz`, or `LOG_lerobot`."""
+    stem = path.name if path.is_dir() else path.stem
+    return path.resolve().parent / (f"{stem}.npz" if to == "npz" else f"{stem}_lerobot")

@@ -1,0 +1,149 @@
+"""The arrays of an npz file: headers first, contents when asked for, nothing unpickled."""
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from vhydro.data.assembly import GIBIBYTE, translated
+from vhydro.data.errors import DataError
+
+CHUNK = 1 << 20
+MOST_COMPRESSED = 4 * GIBIBYTE  # what compressed arrays may unfold to: they have to fit in memory
+MOST_ARRAYS = 100_000
+LOCAL_HEADER = 30
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an array says about itself before its contents."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran: bool
+    offset: int  # of the contents, within the member
+
+    @property
+    def size(self) -> int:
+        count = self.dtype.itemsize
+        for n in self.shape:
+            count *= n
+        return count
+
+
+def is_npz(path: Path) -> bool:
+    """Whether the file begins as a zip archive whose first member is an array or our own description."""
+    with path.open("rb") as file:
+        head = file.read(LOCAL_HEADER + 300)
+    name = head[LOCAL_HEADER : LOCAL_HEADER + int.from_bytes(head[26:28], "little")]
+    return head[:4] == b"PK\x03\x04" and name.endswith((b".npy", b"vhydro.json"))
+
+
+@dataclass
+class Archive:
+    """An npz file. Arrays stored as they are stay on disk; compressed ones are unfolded once and kept."""
+
+    file: Path
+    headers: dict[str, Header] = field(default_factory=dict)
+    members: dict[str, zipfile.ZipInfo] = field(default_factory=dict)
+    loaded: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict:
+        return self.__dict__ | {"loaded": {}}  # contents are read again in another process
+
+    @classmethod
+    def opened(cls, path: Path) -> "Archive":
+        """The archive with every header read and checked against the size of its member."""
+        archive = cls(path)
+        with translated(path, "a zip archive of arrays"), zipfile.ZipFile(path) as zipped:
+            members = zipped.infolist()
+            if len(members) > MOST_ARRAYS:
+                raise ValueError(f"{len(members)} arrays, more than {MOST_ARRAYS}")
+            for member in members:
+                archive.add(zipped, member)
+        unfolded = sum(m.file_size for m in archive.members.values() if m.compress_type != zipfile.ZIP_STORED)
+        if unfolded > MOST_COMPRESSED:
+            raise DataError(
+                path, found=f"compressed arrays of {unfolded / GIBIBYTE:.1f} GiB",
+                expected=f"at most {MOST_COMPRESSED // GIBIBYTE} GiB",
+                remedy="Save it uncompressed (numpy.savez), which is read without loading it whole.",
+            )  # fmt: skip
+        return archive
+
+    def add(self, zipped: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+        key = member.filename.removesuffix(".npy")
+        if key in self.members:
+            raise DataError(self.file, key=key, found="the name twice", expected="arrays with different names")
+        self.members[key] = member
+        if member.filename.endswith(".npy"):
+            with translated(self.file, "the header of an array", key=key):
+                self.headers[key] = member_header(zipped, member)
+            self.check_size(key, member)
+
+    def check_size(self, key: str, member: zipfile.ZipInfo) -> None:
+        header = self.headers[key]
+        if header.dtype.hasobject:
+            raise DataError(
+                self.file, key=key, found="pickled Python objects", expected="plain numbers",
+                remedy="Save plain arrays: pickles can execute code and are never opened.",
+            )  # fmt: skip
+        if header.offset + header.size != member.file_size:
+            found = f"{member.file_size - header.offset} bytes of {header.dtype} {header.shape}"
+            raise DataError(self.file, key=key, found=found, expected=f"{header.size} bytes")
+        if member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size:
+            raise DataError(self.file, key=key, found="two sizes for one array", expected="one size")
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {key: header.shape for key, header in self.headers.items()}
+
+    def array(self, key: str, episode: str = "") -> np.ndarray:
+        """The contents, checked against their checksum the first time."""
+        if key not in self.loaded:
+            with translated(self.file, "the contents of an array", episode=episode, key=key):
+                self.loaded[key] = self.contents(key)
+        return self.loaded[key]
+
+    def contents(self, key: str) -> np.ndarray:
+        header, member = self.headers[key], self.members[key]
+        stored = member.compress_type == zipfile.ZIP_STORED and header.size > 0
+        order = "F" if header.fortran else "C"
+        with zipfile.ZipFile(self.file) as zipped, zipped.open(member) as stream:
+            stream.read(header.offset)
+            if stored:
+                while stream.read(CHUNK):  # to the end, where the checksum is compared
+                    pass
+            else:
+                flat = np.frombuffer(stream.read(header.size + 1), header.dtype)
+                return flat.reshape(header.shape, order=order)
+        start = member_start(self.file, member) + header.offset
+        return np.memmap(self.file, header.dtype, "r", start, header.shape, order)
+
+    def text(self, key: str) -> str:
+        """A member that is text and no array."""
+        with translated(self.file, "text", key=key), zipfile.ZipFile(self.file) as zipped:
+            if self.members[key].file_size > GIBIBYTE:
+                raise ValueError(f"{self.members[key].file_size} bytes of text")
+            return zipped.read(self.members[key]).decode("utf-8")
+
+
+def member_header(zipped: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
+    with zipped.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"npy version {version}")
+        read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+        if any(n < 0 for n in shape):
+            raise ValueError(f"shape {shape}")
+        return Header(shape, dtype, fortran, stream.tell())
+
+
+def member_start(path: Path, member: zipfile.ZipInfo) -> int:
+    """Where the bytes of a stored member begin: behind its local header, whose extra field has its own length."""
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        head = file.read(LOCAL_HEADER)
+    return member.header_offset + LOCAL_HEADER + sum(int.from_bytes(head[i : i + 2], "little") for i in (26, 28))
