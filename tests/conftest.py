@@ -1,5 +1,10 @@
 """What every test runs under: double precision, types and shapes checked, the same random cases each time."""
 
+import os
+
+# Most of the suite's time is compiling small programs that run once: ask for little optimisation, before jax starts.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+
 import jax
 import jaxtyping
 from hypothesis import settings

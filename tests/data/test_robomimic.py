@@ -138,8 +138,8 @@ def test_our_recordings_carry_forces_and_labels(tmp_path):
     np.testing.assert_array_equal(grip.peak, [0, *ramp(4, 2, 21)[:, 0]])
     np.testing.assert_array_equal(episode.labels["contact_mode"], [0, 0, 1, 2, 3])
     np.testing.assert_array_equal(episode.labels["phase"], [10, 10, 11, 12, 13])
-    assert [c.name for c in episode.channels][:6] == [f"cloth.v{v}_{axis}" for v in (1, 2) for axis in "xyz"]
-    np.testing.assert_array_equal(columns(episode, "cloth.v2_z")[:, 0], ramp(5, 6)[:, 5])
+    assert [c.name for c in episode.channels][:6] == [f"cloth.v{v}.{axis}" for v in (1, 2) for axis in "xyz"]
+    np.testing.assert_array_equal(columns(episode, "cloth.v2.z")[:, 0], ramp(5, 6)[:, 5])
     assert episode.info == {"task": "laundry", "robot": "Sawyer", "seed": 14.0, "success": True, "mode": "pick"}
 
 

@@ -3,5 +3,6 @@
 from vhydro.data.dataset import Dataset, Split, joined, split
 from vhydro.data.errors import DataError
 from vhydro.data.read import read
+from vhydro.data.sample import sample
 
-__all__ = ["DataError", "Dataset", "Split", "joined", "read", "split"]
+__all__ = ["DataError", "Dataset", "Split", "joined", "read", "sample", "split"]

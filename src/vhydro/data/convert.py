@@ -1,7 +1,10 @@
 """`convert`: any log this package reads, as one npz file or as a LeRobot dataset."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
+
+from tyro.conf import Positional
 
 from vhydro.data.errors import DataError
 from vhydro.data.lerobot_write import write_lerobot
@@ -9,6 +12,26 @@ from vhydro.data.npz_native import write_npz
 from vhydro.data.read import read
 
 Target = Literal["npz", "lerobot"]
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """Write a log of any known format as npz or LeRobot."""
+
+    path: Positional[Path]
+    """File or folder; the format is recognised from its content."""
+    to: Target = "npz"
+    """npz: one self-described file. lerobot: a LeRobot v2.1 dataset (needs pyarrow)."""
+    out: Path | None = None
+    """Where to write; beside the log if not given."""
+    overwrite: bool = False
+    """Replace what is there."""
+
+
+def run_convert(config: ConvertConfig) -> None:
+    """Converts and says where the result is."""
+    written = convert(config.path, config.to, config.out, overwrite=config.overwrite)
+    print(f"{written}: {len(read(written))} episodes. `vhydro data inspect {written}` shows them.")
 
 
 def convert(path: Path | str, to: Target = "npz", out: Path | str | None = None, *, overwrite: bool = False) -> Path:

@@ -53,6 +53,19 @@ class Quantity:
 
 
 @dataclass
+class Touching:
+    """How often two bodies touch, and how hard at most."""
+
+    on: int = 0
+    rows: int = 0
+    peak: float = 0.0
+
+    def add(self, peak: np.ndarray) -> None:
+        self.on, self.rows = self.on + int((peak > 1e-3).sum()), self.rows + len(peak)
+        self.peak = max(self.peak, float(peak.max()))
+
+
+@dataclass
 class Inspection:
     """Everything `inspect` found."""
 
@@ -61,7 +74,7 @@ class Inspection:
     rates: Counter = field(default_factory=Counter)
     observations: dict[str, Quantity] = field(default_factory=dict)
     actions: dict[str, Quantity] = field(default_factory=dict)
-    contacts: dict[str, list[float]] = field(default_factory=dict)  # rows touching, rows, largest force
+    contacts: dict[str, Touching] = field(default_factory=dict)
     labels: dict[str, set] = field(default_factory=dict)
     layouts: Counter = field(default_factory=Counter)
     successes: list[bool] = field(default_factory=list)
@@ -106,13 +119,11 @@ def _add(found: Inspection, episode: Episode, name: str) -> None:
             if column.size:
                 side.setdefault(channel.name, Quantity(channel)).add(column)
     for contact in episode.contacts:
-        known = found.contacts.setdefault(contact.name, [0, 0, 0.0])
-        known[0] += int((contact.peak > 1e-3).sum())
-        known[1] += len(contact.peak)
-        known[2] = max(known[2], float(contact.peak.max()))
+        found.contacts.setdefault(contact.name, Touching()).add(contact.peak)
     for label, values in episode.labels.items():
-        if (classes := found.labels.setdefault(label, set())) is not None and len(classes) < 50:
-            classes.update(np.unique(values).tolist())
+        classes = np.unique(values)
+        # Of a label that is really a measurement only the ends are kept.
+        found.labels.setdefault(label, set()).update((classes if classes.size <= 50 else classes[[0, -1]]).tolist())
     if "success" in episode.info:
         found.successes.append(bool(episode.info["success"]))
     if episode.steps == 0:
@@ -121,7 +132,7 @@ def _add(found: Inspection, episode: Episode, name: str) -> None:
 
 def _judge(found: Inspection) -> None:
     if len(found.layouts) > 1:
-        sizes = ", ".join(f"{n} episodes with {len(c)} channels" for c, n in found.layouts.most_common(4))
+        sizes = ", ".join(f"{n} of {len(c)} channels" for c, n in found.layouts.most_common(4))
         found.problems.append(f"episodes differ in their channels ({sizes}); select common ones before fitting.")
     if len(found.rates) > 1:
         rates = ", ".join(f"{r:g} Hz" for r, _ in found.rates.most_common(6))
@@ -154,7 +165,9 @@ def show(found: Inspection, console: Console, *, rows: int = 40) -> None:
     if found.contacts:
         console.print(_contacts(found.contacts))
     for label, classes in found.labels.items():
-        console.print(f"label {label}: values {_listed([f'{c:g}' for c in sorted(classes)], 10)}", highlight=False)
+        ends = f"from {min(classes):.4g} to {max(classes):.4g}"
+        values = ends if len(classes) > 12 else ", ".join(f"{c:g}" for c in sorted(classes))
+        console.print(f"label {label}: {values}", highlight=False)
     for note in found.dataset.notes:
         console.print(f"note: {note}", highlight=False)
     for problem in found.problems[:20]:
@@ -200,11 +213,12 @@ def _table(title: str, quantities: dict[str, Quantity], rows: int) -> Table:
     return table
 
 
-def _contacts(contacts: dict[str, list[float]]) -> Table:
+def _contacts(contacts: dict[str, Touching]) -> Table:
     table = Table(title="contact forces", title_justify="left", box=None, pad_edge=False, header_style="dim")
     table.add_column("bodies")
     table.add_column("touching", justify="right")
     table.add_column("largest", justify="right")
-    for name, (on, rows, peak) in contacts.items():
-        table.add_row(name.replace("__", " + "), f"{on / rows:.1%}", f"{peak:.3g} N")
+    for name, touching in contacts.items():
+        share = f"{touching.on / touching.rows:.1%}"
+        table.add_row(name.replace("__", " + "), share, f"{touching.peak:.3g} N")
     return table

@@ -73,7 +73,7 @@ def is_vector(name: str, shape: tuple[int, ...]) -> bool:
 
 def add_cloth(columns: Columns, observables: Observables) -> None:
     vertices = observables.shapes["cloth_vert"][1]
-    axes = [(f"v{i + 1}_{axis}", "m") for i in range(vertices) for axis in "xyz"]
+    axes = [(f"v{i + 1}.{axis}", "m") for i in range(vertices) for axis in "xyz"]
     columns.add("cloth", observables.values("cloth_vert", vertices, 3), axes, "object")
 
 
