@@ -23,7 +23,7 @@ def text(found, rows=40) -> str:
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_format_is_shown(name, tmp_path):
-    found = inspect(BUILDERS[name](tmp_path))
+    found = inspect(BUILDERS[name](tmp_path / "log"))
     shown = text(found, rows=1000)
     assert f"episodes  {len(found.dataset)}" in shown
     assert all(channel in shown for channel in found.observations)

@@ -165,8 +165,8 @@ def show(found: Inspection, console: Console, *, rows: int = 40) -> None:
     if found.contacts:
         console.print(_contacts(found.contacts))
     for label, classes in found.labels.items():
-        ends = f"from {min(classes):.4g} to {max(classes):.4g}"
-        values = ends if len(classes) > 12 else ", ".join(f"{c:g}" for c in sorted(classes))
+        ordered = [c if isinstance(c, str) else f"{c:.4g}" for c in sorted(classes)]
+        values = f"from {ordered[0]} to {ordered[-1]}" if len(ordered) > 12 else ", ".join(ordered)
         console.print(f"label {label}: {values}", highlight=False)
     for note in found.dataset.notes:
         console.print(f"note: {note}", highlight=False)
