@@ -109,8 +109,8 @@ def row(name: str, result: dict) -> dict:
     }  # fmt: skip
 
 
-def random_number_seconds(particles: int, runs: int) -> float:
-    """Time to draw the random numbers of a whole bootstrap run and nothing else, by our own generator."""
+def random_numbers(particles: int):
+    """Draws the random numbers of a whole bootstrap run and nothing else, by our own generator."""
     layout = noise_layout(MODEL, None, bootstrap(particles=particles))
     rows = padded_length(LOG.steps + 1)
 
@@ -122,7 +122,7 @@ def random_number_seconds(particles: int, runs: int) -> float:
 
         return jax.lax.scan(chunk, jnp.zeros(()), jnp.arange(rows).reshape(-1, CHUNK))[0]
 
-    return row("random numbers alone", timed({"": lambda i: np.asarray(draw(jax.random.key(i)))}, runs)[""])["seconds"]
+    return lambda i: np.asarray(draw(jax.random.key(i)))
 
 
 def gated_filters() -> dict:
@@ -213,10 +213,13 @@ def beside_peers(options: argparse.Namespace) -> None:
         mine, peer = (row(k, v) for k, v in timed(calls, runs).items())
         rows += [mine, peer]
         keys[f"vs_cuthbert_batch{count}" if count > 1 else f"vs_cuthbert_{name}"] = peer["seconds"] / mine["seconds"]
-    base = rows[0]["seconds"]
     rows.append(row("particles n1024", particles_peer(1024, options.runs)))
-    keys["vs_particles_n1024"] = rows[-1]["seconds"] / base
-    keys["rng_limit"] = random_number_seconds(1024, options.runs) / base
+    keys["vs_particles_n1024"] = rows[-1]["seconds"] / rows[0]["seconds"]
+    limit = timed({"bootstrap": ours(bootstrap(particles=1024), None), "alone": random_numbers(1024)}, 2 * options.runs)
+    whole = row("bootstrap n1024 (beside its numbers)", limit["bootstrap"])
+    alone = row("random numbers", limit["alone"])
+    rows += [whole, alone]
+    keys["rng_limit"] = alone["seconds"] / whole["seconds"]
     many = max(options.runs, 40)
     competition = timed(
         {"bootstrap n1024 (efficiency)": ours(bootstrap(particles=1024), None), **gated_filters()}, many

@@ -17,7 +17,7 @@ from oracles import linear
 from vhydro.certificate import Gate
 from vhydro.episodes import Batch, episode, pad
 from vhydro.filter import FilterSettings, bootstrap, filtered
-from vhydro.model import HybridModel
+from vhydro.model import HybridModel, hybrid_model, linear_emission, linear_flow, mode_kernel
 from vhydro.particles import RESAMPLERS
 from vhydro.proposal import Proposal, amortized_proposal, conditioned_proposal
 
@@ -244,3 +244,36 @@ def test_many_particles_believe_the_exact_posterior(problem, system_of, options)
         error = got.std(0, ddof=1) / np.sqrt(runs)
         assert error.max() < 0.02
         np.testing.assert_array_less(np.abs(got.mean(0) - expected), 4 * error + 1e-12)
+
+
+def slow_turns():
+    """A system that hardly forgets: two slow turns, little noise, one sticky switch; and a log of its own."""
+    angles, offset, rng = (0.05, 0.6), np.array([[0.1, 0.0], [0.0, 0.2]]), np.random.default_rng(5)
+    turns = np.array([[[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]] for a in angles]) * 0.97
+    mode, z, log = 0, rng.normal(size=2), []
+    for _ in range(300):
+        mode = mode if rng.random() < 0.95 else 1 - mode
+        z = turns[mode] @ z + offset[mode] + 0.1 * rng.normal(size=2)
+        log.append([z.sum() + 0.3 * rng.normal()])
+    emission = linear_emission([[1.0, 1.0]], noise=0.3, dtype=jnp.float64)
+    flow = linear_flow(turns, offset, dtype=jnp.float64)
+    model = hybrid_model(mode_kernel(2, stay=0.95, dtype=jnp.float64), flow, emission, noise=0.1)
+    return model, jax.tree.map(lambda x: x[0], pad([episode(np.array(log), dt=1.0)]))
+
+
+def test_over_a_long_log_summing_over_modes_never_hurts():
+    """Unbiased over five rows can still be hopeless over hundreds: branches must not crowd each other out."""
+    model, batch = slow_turns()
+    keys = jax.random.split(jax.random.key(1), 24)
+    guide = conditioned_proposal(model)
+
+    def log_evidences(**options):
+        settings = FilterSettings(particles=64, lookahead=True, **options)
+        run = jax.jit(jax.vmap(lambda k: filtered(model, guide, settings, batch, k).log_evidence))
+        return np.asarray(run(keys))
+
+    drawn = log_evidences()
+    for options in ({"exact_modes": True}, {"exact_modes": True, "marginal": True}):
+        summed = log_evidences(**options)
+        error = np.hypot(drawn.std(ddof=1), summed.std(ddof=1)) / np.sqrt(len(keys))
+        assert summed.mean() > drawn.mean() - 4 * error

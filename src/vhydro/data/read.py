@@ -42,8 +42,22 @@ def read(path: Path | str) -> Dataset:
         size = path.stat().st_size
         found = f"{size} bytes that no reader recognises" if size else "an empty file"
         raise DataError(path, found=found, expected=f"one of: {names}")
-    files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-    parts = [(r, f) for f in files if (r := next((r for r in known if r.recognises(f)), None)) is not None]
+    parts, others = _recognised_below(path, known)
     if not parts:
-        raise DataError(path, found=f"a folder of {len(files)} files, none recognised", expected=f"one of: {names}")
-    return joined([r.open(f) for r, f in parts], path)
+        raise DataError(path, found=f"a folder of {others} files, none recognised", expected=f"one of: {names}")
+    return joined([reader.open(part) for reader, part in parts], path)
+
+
+def _recognised_below(folder: Path, known: tuple[Reader, ...]) -> tuple[list[tuple[Reader, Path]], int]:
+    """Every log in a folder, itself a file or a folder, with its reader; and how many files are none."""
+    parts, others = [], 0
+    for path in sorted(p for p in folder.iterdir() if not p.name.startswith(".")):
+        reader = next((r for r in known if r.recognises(path)), None)
+        if reader is not None:
+            parts.append((reader, path))
+        elif path.is_dir() and not path.is_symlink():
+            inner, more = _recognised_below(path, known)
+            parts, others = parts + inner, others + more
+        else:
+            others += 1
+    return parts, others

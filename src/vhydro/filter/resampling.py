@@ -18,14 +18,16 @@ def resample(
 ) -> tuple[Tree, Float[Array, "particles"], Bool[Array, ""]]:
     """The tree and its weights, resampled if `ess`, the ESS/N of the resampling probabilities, asks for it.
 
-    Probabilities v are the weights, times `exp(ahead)` if given. New weights are `w/(N v)`. Where there are more
-    branches than particles, v is cut so that no branch is expected more than once: see `cut_to_once`.
+    Probabilities v are the weights, times `exp(ahead)` if given. New weights are `w/(N v)`. Where Gaussian branches
+    are reduced to the particle count, v is cut so that none is expected more than once: see `cut_to_once`. A branch
+    whose z is a draw may be kept more than once, because each copy draws its own z next.
     """
     n, parents = settings.particles, log_weight.shape[0]
     soft, log_n = settings.soft, jnp.log(jnp.asarray(n, log_weight.dtype))
-    fixed, through = settings.gradient == "fixed", parents != n and settings.gradient == "pathwise"
+    cut, fixed = parents != n and settings.marginal, settings.gradient == "fixed"
+    through = cut and not fixed
     log_first = log_weight if ahead is None else log_weight + ahead - log_sum(log_weight + ahead)
-    if parents != n:
+    if cut:
         log_first = cut_to_once(log_first, n)
     log_first = jax.lax.stop_gradient(log_first) if soft == 1 and not through else log_first
     if soft < 1:
