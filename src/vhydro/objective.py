@@ -9,8 +9,8 @@ pretend otherwise:
          particles by the inclusive KL, which covers mass instead of deleting it.
 
 The gradient through resampling is dropped (as FIVO does) unless `settings.soft < 1`. `fixed` is the default: over 16
-seeds it reaches the same validation evidence with the exact guide (1.431 against 1.429 per value) and much more with a
-guide learned jointly (1.371 against 1.163); `benchmarks/estimators.py` measures it.
+seeds it reaches the same validation evidence with the exact guide (1.426 against 1.423 per value) and much more with a
+guide learned jointly (1.353 against 0.710); `benchmarks/estimators.py` measures it.
 """
 
 from dataclasses import replace
