@@ -581,9 +581,18 @@ def test_others_leave_room_for_a_particle_beyond_the_budget():
     terms = Terms(jnp.zeros(16), log_rho, jnp.full(16, jnp.inf))
     gate = Gate(tolerance=0.8)
     out = mixed(gate, terms, jnp.zeros(16))
-    assert out.share[-1] == gate.fallback
+    assert out.share[-1] == 1  # its best: without a guide, all carrier
     assert out.certified
     np.testing.assert_allclose(out.bound, 0.8**2, rtol=2 * MARGIN)
+
+
+@pytest.mark.parametrize(
+    ("rho", "guide", "certificate"), [([1.0, 1.6], [1e9, 1e9], "guide-free"), ([1.05, 50.0], [1.01, 1.6], "two-sided")]
+)
+def test_a_step_that_can_be_certified_is(rho, guide, certificate):
+    """Two particles, one of them beyond the common budget whatever λ it has: together they are within τ²."""
+    terms = Terms(jnp.zeros(2), jnp.log(jnp.array(rho)), jnp.log(jnp.array(guide)))
+    assert mixed(Gate(certificate=certificate, tolerance=0.5), terms, jnp.zeros(2)).certified
 
 
 def test_adaptive_certifies_wherever_its_fallback_would():

@@ -221,16 +221,17 @@ def _weighted(square: Float[Array, "*shape"], excess: Float[Array, "*shape"]) ->
 def _allotted(gate: Gate, terms: Terms, square: Float[Array, "*shape"], allowance: float) -> Float[Array, "*shape"]:
     """The smallest shares whose excesses, weighted by ω², add up to the allowance.
 
-    The same budget for all first; what particles beyond it take is then taken from the others.
+    The same budget for all first. A particle that no λ brings within it gets its best λ, and what it takes beyond the
+    budget is taken from the others.
     """
     budget = 1 + allowance / square.sum()
-    share = smallest_share(terms, budget, gate)
-    excess = _excess(terms, share)
+    best = jnp.where(terms.log_rho < terms.log_guide, 1.0, gate.floor).astype(square.dtype)
+    excess = _excess(terms, best)
     beyond = excess > (budget - 1) * (1 + MARGIN / 2)  # not those that rounding alone puts there
     left = allowance - _weighted(jnp.where(beyond, square, 0.0), excess)
     others = jnp.where(beyond, 0.0, square).sum()
     tighter = 1 + jnp.maximum(left, 0.0) / jnp.where(others > 0, others, 1.0)
-    return jnp.where(beyond, share, smallest_share(terms, tighter, gate))
+    return jnp.where(beyond, best, smallest_share(terms, tighter, gate))
 
 
 def frozen_mixing(gate: Gate, log_weight: Float[Array, "*shape"], *, inflation: float = 1.0) -> Mixing:

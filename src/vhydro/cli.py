@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"vhydro: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("vhydro: stopped; nothing was written.", file=sys.stderr)
+        print("vhydro: stopped.", file=sys.stderr)
         sys.exit(130)
 
 
@@ -67,9 +67,7 @@ def _run(given: list[str]) -> None:
     config = tyro.extras.subcommand_cli_from_dict(
         {word: _configuration(word, name, used=name == verb) for word, name in offered.items()},
         prog=f"vhydro {group}".strip(),
-        description=GROUPS.get(
-            group, "Support-safe filtering of contact dynamics. `vhydro --version` prints the version."
-        ),
+        description=GROUPS.get(group, ABOUT),
         args=words,
     )
     assert verb is not None  # otherwise parsing has ended in help or an error

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import tyro
 
-from vhydro.collect.maniskill import Collected, ManiSkillConfig, collect_maniskill, simulator, summary
+from vhydro.collect.maniskill import FOLDER, REMEDY, VARIABLE, Collected, ManiSkillConfig, collect_maniskill, summary
 from vhydro.collect.maniskill_worker import attempts, contacts, motions, recording
+from vhydro.collect.worker import interpreter
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = ROOT / ".venv-maniskill"
 STILL = 1e-5  # m a step; a resting cube creeps by less than 1e-6
-VARIABLE = "VHYDRO_MANISKILL_PYTHON"
 
 
 # --- the configuration ----------------------------------------------------------------------------------------
@@ -68,7 +68,11 @@ def test_the_summary_counts_failures():
     assert "2 of 5 attempts succeeded (40%) and were kept; 15 steps on average, 10 to 20" in summary("planned", record)
 
 
-# --- finding the simulator --------------------------------------------------------------------------------------
+# --- finding it --------------------------------------------------------------------------------------
+
+
+def simulator(given):
+    return interpreter(given, VARIABLE, FOLDER, "mani_skill", REMEDY)
 
 
 def fake_environment(folder: Path, status: int) -> Path:

@@ -111,3 +111,19 @@ def test_names_beside_the_log(tmp_path):
     path = rlds_bridge(tmp_path / "in")
     assert convert(path).parent == path.parent
     assert convert(path, "lerobot").name.endswith("_lerobot")
+
+
+def test_overwriting_never_takes_the_log_or_a_strangers_folder(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    log = folder / "run.csv"
+    log.write_text("t,x,u\n0,1,2\n1,2,3\n2,3,4\n")
+    other = tmp_path / "photos"
+    other.mkdir()
+    (other / "precious.txt").write_text("keep me")
+    with pytest.raises(DataError, match="a folder that holds it"):
+        convert(log, "lerobot", folder, overwrite=True)
+    with pytest.raises(DataError, match="not a LeRobot dataset"):
+        convert(log, "lerobot", other, overwrite=True)
+    assert log.exists()
+    assert (other / "precious.txt").read_text() == "keep me"

@@ -68,3 +68,11 @@ def test_sparklines():
     assert sparkline(np.full(5, 3.0)) == "─────"
     assert sparkline(np.array([0.0, np.nan, 1.0])) == "▁ █"
     assert sparkline(np.full(4, np.nan)) == "    "
+
+
+def test_names_with_brackets_are_shown_as_they_are(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("t,pos[m],pos[/m],u\n0,1,2,3\n1,2,3,4\n2,3,4,5\n")
+    shown = text(inspect(path))
+    assert "pos[m]" in shown
+    assert "pos[/m]" in shown

@@ -32,6 +32,21 @@ def test_what_is_kept_once_is_kept_once():
         assert np.bincount(ancestors).max() == 1
 
 
+@pytest.mark.parametrize(
+    ("weight", "count"),
+    [
+        ([0.5, 0.5, 1e-10], 2),
+        ([0.3, 0.27, 0.23, 0.2, 1e-9, 1e-18, 1e-27, 1e-36], 4),
+        ([0.3, 0.27, 0.23, 0.2, 1e-9, 1e-10, 1e-11, 1e-12], 4),
+    ],
+)
+def test_dust_takes_no_place_from_what_matters(weight, count):
+    """Weights below the rounding of the others: what is sure stays sure."""
+    log_weight = jnp.log(jnp.asarray(weight, jnp.float32))
+    copies = count * np.exp(cut_to_once(log_weight, count))
+    np.testing.assert_allclose(copies[:count], 1, rtol=1e-5)
+
+
 @pytest.mark.parametrize("alive", [1, 5, 16])
 def test_fewer_live_branches_than_particles(alive):
     log_weight = jnp.where(jnp.arange(48) < alive, -jnp.log(float(alive)) + jnp.arange(48) * 0.01, -jnp.inf)

@@ -96,6 +96,26 @@ def test_a_carried_body_does_not_slide():
     assert sliding_speed(log, "hand", "cube") is None
 
 
+def test_poses_are_found_by_name_whatever_their_order():
+    log = poking()
+    order = [c.name for c in log.channels][::-1]
+    np.testing.assert_array_equal(sliding_speed(log, "hand", "peg"), sliding_speed(log.select(order), "hand", "peg"))
+
+
+def test_what_is_hidden_tells_nothing_about_sliding():
+    log = poking()
+    dark = replace(log, observations=np.full_like(log.observations, np.nan))
+    assert (fit_contact_labeller([log])(dark).labels["friction"] == -1).all()
+
+
+def test_friction_is_that_of_the_rows_that_press():
+    """Two rows of touch among thousands of none, both sticking well below what sliding would take."""
+    rows, on = 3000, np.isin(np.arange(3000), (1000, 1001))
+    normal, tangential = np.where(on, 5.0, 0.0), np.where(on, 0.5, 0.0)
+    log = replace(episode(np.zeros((rows, 1)), dt=DT), contacts=(Contact(("grip", "obj"), normal, normal, tangential),))
+    assert fit_contact_labeller([log]).friction == {("hand", "obj"): pytest.approx(0.1)}
+
+
 def test_rare_configurations_go_to_the_most_alike():
     log = poking()
     brief = np.zeros(ROWS)

@@ -4,7 +4,6 @@ ManiSkill's motion planner needs numpy 1, this package numpy 2: the simulator ru
 its own, which `make maniskill` creates.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -71,7 +70,7 @@ class Collected(NamedTuple):
 def collect_maniskill(config: ManiSkillConfig) -> Collected:
     """The episodes asked for, in `config.file`; shows progress and reports what came out."""
     _refuse_existing(config)
-    python = simulator(config.python)
+    python = interpreter(config.python, VARIABLE, FOLDER, "mani_skill", REMEDY)
     console = Console()
     with _progress(console) as progress:
         bar = progress.add_task(f"{config.task} ({config.policy})", total=config.episodes, failures=0)
@@ -88,15 +87,6 @@ def collect_maniskill(config: ManiSkillConfig) -> Collected:
     collected = Collected(Path(record["file"]), lengths, successes, record["attempts"], record["seconds"])
     console.print(summary(config.policy, collected), highlight=False, soft_wrap=True)
     return collected
-
-
-def simulator(given: Path | None) -> Path:
-    """The Python that has ManiSkill; a folder made for it goes before this Python, whose numpy is too new for it."""
-    here = Path.cwd()
-    if given is None and not os.environ.get(VARIABLE):
-        folders = (parent / FOLDER for parent in (here, *here.parents))
-        given = next((folder for folder in folders if folder.is_dir()), None)
-    return interpreter(given, VARIABLE, FOLDER, "mani_skill", REMEDY)
 
 
 def summary(policy: str, collected: Collected) -> str:

@@ -25,19 +25,19 @@ Event = Mapping[str, Any]
 def interpreter(explicit: Path | str | None, variable: str, folder: str, module: str, remedy: str) -> Path:
     """The Python that can import `module`.
 
-    The one asked for, else the one an environment variable names, else this one, else the one in `folder`, sought
-    in the working directory and its parents. `remedy` tells the user how to create that folder.
+    The one asked for, else the one an environment variable names, else the one in `folder`, sought in the working
+    directory and its parents, else this one. `remedy` tells the user how to create that folder.
     """
     if explicit is not None:
         return _able(Path(explicit), "--python", module, remedy)
     if os.environ.get(variable):
         return _able(Path(os.environ[variable]), variable, module, remedy)
-    if importlib.util.find_spec(module) is not None:
-        return Path(sys.executable)
     here = Path.cwd()
     for parent in (here, *here.parents):
         if (python := _python_of(parent / folder)).is_file():
             return _able(python, folder, module, remedy)
+    if importlib.util.find_spec(module) is not None:
+        return Path(sys.executable)
     raise ValueError(
         f"no Python with '{module}' found: not in {sys.executable}, not in {folder} here or in a parent folder, and "
         f"{variable} is not set. {remedy}"

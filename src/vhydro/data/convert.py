@@ -41,9 +41,12 @@ def convert(path: Path | str, to: Target = "npz", out: Path | str | None = None,
         raise ValueError(f"cannot convert to {to!r}; expected one of {', '.join(get_args(Target))}.")
     target = Path(out) if out is not None else default_target(path, to)
     dataset = read(path)
-    if target.exists() and target.resolve() == path.resolve():
+    if path.resolve().is_relative_to(target.resolve()):
         raise DataError(
-            target, found="the log itself as the target", expected="another name", remedy="Give another `out`."
+            target,
+            found="the log itself, or a folder that holds it",
+            expected="another name",
+            remedy="Give another `out`.",
         )
     write = write_npz if to == "npz" else write_lerobot
     try:

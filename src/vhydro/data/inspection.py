@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional
 
@@ -167,18 +168,18 @@ def show(found: Inspection, console: Console, *, rows: int = 40) -> None:
     for label, classes in found.labels.items():
         ordered = [c if isinstance(c, str) else f"{c:.4g}" for c in sorted(classes)]
         values = f"from {ordered[0]} to {ordered[-1]}" if len(ordered) > 12 else ", ".join(ordered)
-        console.print(f"label {label}: {values}", highlight=False)
+        console.print(f"label {label}: {values}", highlight=False, markup=False)
     for note in found.dataset.notes:
-        console.print(f"note: {note}", highlight=False)
+        console.print(f"note: {note}", highlight=False, markup=False)
     for problem in found.problems[:20]:
-        console.print(f"[bold red]wrong:[/] {problem}", highlight=False)
+        console.print(f"[bold red]wrong:[/] {escape(problem)}", highlight=False)
     if len(found.problems) > 20:
         console.print(f"[bold red]wrong:[/] and {len(found.problems) - 20} more.", highlight=False)
 
 
 def _summary(found: Inspection) -> list[str]:
     steps = np.array(found.steps)
-    lines = [f"[bold]{found.dataset.path}[/]", f"format    {found.dataset.format}"]
+    lines = [f"[bold]{escape(str(found.dataset.path))}[/]", f"format    {found.dataset.format}"]
     episodes = f"episodes  {len(found.dataset)}"
     if found.successes:
         episodes += f", {sum(found.successes)} successful"
@@ -207,9 +208,11 @@ def _table(title: str, quantities: dict[str, Quantity], rows: int) -> Table:
     for q in listed[:rows]:
         seen = q.count > q.hidden
         ends = (f"{q.low:.4g}", f"{q.high:.4g}") if seen else ("", "")
-        table.add_row(q.channel.name, q.channel.group, q.channel.unit, *ends, f"{q.missing:.0%}", q.course)
+        table.add_row(
+            *map(escape, (q.channel.name, q.channel.group, q.channel.unit)), *ends, f"{q.missing:.0%}", q.course
+        )
     if len(listed) > rows:
-        table.add_row(f"… {len(listed) - rows} more, to {listed[-1].channel.name}")
+        table.add_row(f"… {len(listed) - rows} more, to {escape(listed[-1].channel.name)}")
     return table
 
 
@@ -220,5 +223,5 @@ def _contacts(contacts: dict[str, Touching]) -> Table:
     table.add_column("largest", justify="right")
     for name, touching in contacts.items():
         share = f"{touching.on / touching.rows:.1%}"
-        table.add_row(name.replace("__", " + "), share, f"{touching.peak:.3g} N")
+        table.add_row(escape(name.replace("__", " + ")), share, f"{touching.peak:.3g} N")
     return table

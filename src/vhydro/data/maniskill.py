@@ -73,7 +73,8 @@ class About:
         record = read_json(sidecar) if sidecar.is_file() else {}
         environment = mapping(record.get("env_info"))
         options = mapping(environment.get("env_kwargs"))
-        rate = mapping(options.get("sim_config")).get("control_freq", options.get("control_freq"))
+        said_by = (mapping(options.get("sim_config")), options, environment)
+        rate = next((place["control_freq"] for place in said_by if place.get("control_freq") is not None), None)
         note = f"no control rate beside the file: ManiSkill's default of {DEFAULT_RATE:g} Hz is assumed"
         episodes = record.get("episodes")
         listed = [e for e in episodes if isinstance(e, dict)] if isinstance(episodes, list) else []

@@ -91,12 +91,17 @@ def temporary_sibling(path: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def move_folder(made: Path, path: Path, aside: Path) -> None:
-    """Puts a finished folder in its place; what was there goes aside first."""
-    if path.exists():
-        path.rename(aside)
+    """Puts a finished folder in its place; what was there goes aside first, and only a dataset may be there."""
+    if path.is_dir() and any(path.iterdir()) and not (path / "meta" / "info.json").is_file():
+        raise DataError(
+            path, found="a folder that is not a LeRobot dataset", expected="a new name, or one to replace",
+            remedy="Choose another; nothing there was touched.",
+        )  # fmt: skip
     try:
+        if path.exists():
+            path.rename(aside)
         os.replace(made, path)
-    except OSError:
-        if aside.exists():
+    except BaseException:
+        if aside.exists() and not path.exists():
             aside.rename(path)
         raise

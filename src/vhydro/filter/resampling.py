@@ -72,21 +72,25 @@ def cut_to_once(log_weight: Float[Array, "parents"], count: int) -> Float[Array,
     """Resampling probabilities `min(w, c)`, normalised, with c such that none exceeds `1/count`.
 
     A branch above c is kept as it is and the others share what is left, with the least variance of all unbiased
-    schemes (Fearnhead & Clifford 2003). Above all nothing is kept twice: a Gaussian branch has no noise of its own,
-    so a second copy would be wasted work for ever. Found by Michelot's rounds: what must be kept is taken off first.
+    schemes (Fearnhead & Clifford 2003). Above all, with systematic resampling nothing is kept twice: a Gaussian
+    branch has no noise of its own, so a second copy would be wasted work for ever. Found by Michelot's rounds: what
+    must be kept is taken off first.
     """
     weight = jnp.exp(jax.lax.stop_gradient(log_weight))
     cut = jnp.ones((), weight.dtype) / count
     kept = weight >= cut
     for _ in range(CUTS):
         rest = jnp.where(kept, 0.0, weight).sum()
-        lower = rest / jnp.maximum(count - kept.sum(), 1)
-        cut = jnp.where(lower > jnp.finfo(weight.dtype).tiny, lower, cut)  # a threshold of 0 would keep the dead
+        room = count - kept.sum()
+        lower = rest / jnp.maximum(room, 1)
+        # Without room left only rounding has put a rest there; a threshold of 0 would keep the dead.
+        cut = jnp.where((room > 0) & (lower > jnp.finfo(weight.dtype).tiny), lower, cut)
         kept = weight >= cut
     # The threshold again, in logs and from the set just found: the gradient of a tiny sum would overflow.
+    room = count - kept.sum()
     left = ~kept & (weight > 0)
-    some = jnp.any(left)
+    some = jnp.any(left) & (room > 0)
     log_rest = log_sum(jnp.where(left | ~some, jnp.where(some, log_weight, 0.0), -jnp.inf))
-    log_cut = jnp.where(some, log_rest - jnp.log(jnp.maximum(count - kept.sum(), 1)), jnp.log(cut))
+    log_cut = jnp.where(some, log_rest - jnp.log(jnp.maximum(room, 1)), jnp.log(cut))
     log_chance = jnp.where(kept, log_cut.astype(log_weight.dtype), log_weight)
     return log_chance - log_sum(log_chance)

@@ -90,11 +90,11 @@ class ContactLabeller:
     def _slides(self, episode: Episode, pair: tuple[str, str]) -> np.ndarray | None:
         speed = sliding_speed(episode, *pair)
         if speed is not None:
-            return speed > self.slide_speed
+            return np.where(np.isnan(speed), -1, speed > self.slide_speed)
         ratio = _ratios(episode).get(pair)
         if ratio is None or pair not in self.friction:
             return None
-        return ratio > self.slide_ratio * self.friction[pair]
+        return np.where(np.isnan(ratio), -1, ratio > self.slide_ratio * self.friction[pair])
 
 
 def fit_contact_labeller(episodes: Iterable[Episode], *, share: float = 0.01, **options) -> ContactLabeller:
@@ -112,18 +112,20 @@ def fit_contact_labeller(episodes: Iterable[Episode], *, share: float = 0.01, **
         raise ValueError("no episodes given; expected at least one with contact forces.")
     common = [c for c, n in counts.most_common() if n >= share * total and c]
     # Sliding is the upper edge of the ratios; the very largest are rounding in light touches.
-    friction = {pair: float(np.quantile(np.concatenate(r), 0.999)) for pair, r in ratios.items()}
+    pressed = {pair: np.concatenate(r) for pair, r in ratios.items()}
+    pressed = {pair: r[~np.isnan(r)] for pair, r in pressed.items()}
+    friction = {pair: float(np.quantile(r, 0.999)) for pair, r in pressed.items() if r.size}
     return replace(plain, configurations=(frozenset(), *common), friction={**friction, **plain.friction})
 
 
 def _ratios(episode: Episode) -> dict[tuple[str, str], np.ndarray]:
-    """Tangential over normal force of every pair whose tangential force was recorded, 0 below one newton."""
+    """Tangential over normal force of every pair whose tangential force was recorded; NaN below one newton."""
     sums: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
     for c in episode.contacts:
         if c.tangential is not None:
             normal, tangential = sums.get(_pair(c), (0.0, 0.0))
             sums[_pair(c)] = normal + c.normal, tangential + c.tangential
-    return {pair: np.where(n >= 1, t / np.maximum(n, 1.0), 0.0) for pair, (n, t) in sums.items()}
+    return {pair: np.where(n >= 1, t / np.maximum(n, 1.0), np.nan) for pair, (n, t) in sums.items()}
 
 
 def touches(episode: Episode, *, threshold: float, minimum_run: int) -> dict[tuple[str, str], np.ndarray]:
@@ -175,8 +177,10 @@ def sliding_speed(episode: Episode, first: str, second: str) -> np.ndarray | Non
 def _motion(episode: Episode, body: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Position, velocity and spin of a body, by differences over each step; None if its pose was not recorded."""
     name = _recorded_name(episode, body)
-    pose = episode.columns(body=name, quantities=("x", "y", "z", "qw", "qx", "qy", "qz")) if name else []
-    if len(pose) != 7:
+    where = {c.name: i for i, c in enumerate(episode.channels)}
+    wanted = [f"{name}.{quantity}" for quantity in ("x", "y", "z", "qw", "qx", "qy", "qz")]
+    pose = [where[n] for n in wanted if n in where]
+    if len(pose) < len(wanted):
         return None
     place, quaternion = np.split(episode.observations[:, pose].astype(float), [3], axis=1)
     velocity = np.diff(place, axis=0, prepend=place[:1]) / episode.dt
