@@ -37,7 +37,7 @@ def model():
         1,
         library,
         coefficients=[base, [3 * c for c in base]],
-        dissipation=0.3 * np.eye(4),
+        dissipation=0.09 * np.eye(4),
         port=np.ones((4, 1)),
     )
     return hybrid_model(mode_kernel(2), flow, axis_emission(4, range(4), noise=0.1), noise=0.1)

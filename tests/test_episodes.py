@@ -164,3 +164,11 @@ def test_columns_are_found_by_group_body_and_quantity():
     assert e.columns(body="tcp") == [2]
     assert e.columns(quantities=("x", "y")) == [0, 2]
     assert e.columns(body="peg") == []
+
+
+def test_one_channel_may_be_selected_by_its_name():
+    assert [c.name for c in log().select("y").channels] == ["y"]
+
+
+def test_an_episode_prints_in_one_line():
+    assert repr(log(source="a.h5:traj_0")) == "Episode(4 rows of 2 channels, 1 inputs, dt 0.1 s, a.h5:traj_0)"

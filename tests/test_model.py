@@ -95,8 +95,21 @@ def random_energy(seed, *, dissipation=None, **options):
     convex = root @ np.swapaxes(root, 1, 2)
     quadratic = np.stack([0.5 * convex[:, 0, 0], convex[:, 0, 1], 0.5 * convex[:, 1, 1]], 1)
     coefficients = np.concatenate([quadratic, 0.5 * rng.standard_normal((MODES, 2))], 1)
-    factor = None if dissipation is None else dissipation * rng.standard_normal((MODES, 2, 2))
-    return port_hamiltonian(MODES, 2, 0, ENERGY, coefficients=coefficients, dissipation=factor, **options, **DOUBLE)
+    factor = None if dissipation is None else np.tril(dissipation * rng.standard_normal((MODES, 2, 2)))
+    resistance = None if factor is None else factor @ np.swapaxes(factor, 1, 2)
+    return port_hamiltonian(MODES, 2, 0, ENERGY, coefficients=coefficients, dissipation=resistance, **options, **DOUBLE)
+
+
+def test_the_resistance_is_the_one_given():
+    given = np.array([[[0.0, 0.0], [0.0, 0.3]], [[2.0, 0.5], [0.5, 0.25]]])
+    flow = port_hamiltonian(2, 2, 0, ENERGY, dissipation=given, **DOUBLE)
+    np.testing.assert_allclose(flow.resistance(), given, atol=1e-12)
+
+
+@pytest.mark.parametrize("given", [np.diag([0.0, -0.3]), [[0.1, 0.2], [0.0, 0.1]], [[0.1, 0.5], [0.5, 0.1]]])
+def test_a_resistance_that_gives_energy_is_refused(given):
+    with pytest.raises(ValueError, match="expected R symmetric and positive semidefinite.*Check the sign"):
+        port_hamiltonian(2, 2, 0, ENERGY, dissipation=given)
 
 
 def energies(flow, dt, duration=2.0):

@@ -66,7 +66,7 @@ def bouncing():
             1,
             library,
             coefficients=0.2 * jax.random.normal(b, (2, len(library))),
-            dissipation=0.3 * np.eye(2),
+            dissipation=0.09 * np.eye(2),
             port=np.array([[0.0], [1.0]]),
             integrator="midpoint",
             dtype=jnp.float64,

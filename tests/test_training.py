@@ -131,6 +131,14 @@ def test_a_checkpoint_of_other_settings_is_refused(logs, plain, tmp_path):
         fitted(logs, replace(CONFIG, learning_rate=0.5), checkpoint=path)
 
 
+def test_a_checkpoint_of_other_episodes_is_refused(logs, plain, tmp_path):
+    path = tmp_path / "run.safetensors"
+    fitted(logs, checkpoint=path)
+    moved = [replace(e, observations=3 * e.observations + 1) for e in logs]
+    with pytest.raises(ValueError, match="other episodes, another start or another key. Delete it"):
+        fitted(moved, checkpoint=path)
+
+
 def test_a_diverged_run_stops_and_keeps_the_last_good(logs, tmp_path):
     path = tmp_path / "run.safetensors"
     with pytest.raises(DivergedError, match=r"all 1 seeds diverged .* by step \d+ of 12.*Lower learning_rate") as error:

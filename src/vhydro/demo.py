@@ -151,12 +151,12 @@ def placed_model(found: Places) -> HybridModel:
     biases = -nearness * found.centres**2 / 2
     coefficients = np.zeros((MODES, 5))  # of q, p, q², q p, p²
     coefficients[:, 0], coefficients[:, 2], coefficients[:, 4] = -constant, -slope / 2, 0.5
-    friction = np.sqrt(np.maximum(-drag, 0.01))
+    friction = np.maximum(-drag, 0.01)
     return _puck_model(
         Network((jnp.asarray(weights, jnp.float32),), (jnp.asarray(biases, jnp.float32),)),
         stay=0.6,
         coefficients=coefficients,
-        dissipation=np.stack([np.diag([0.01, f]) for f in friction]),
+        dissipation=np.stack([np.diag([1e-4, f]) for f in friction]),
         port=np.stack([[[0.0], [g]] for g in gain]),
         sensor_noise=0.05,
         noise=[0.03, 0.1],
@@ -172,7 +172,7 @@ def puck_start(key: PRNGKeyArray, *, guide: Literal["conditioned", "amortized"] 
         network(3, (), MODES, key=kernel_key, dtype=jnp.float32),
         stay=0.9,
         coefficients=coefficients,
-        dissipation=np.diag([0.1, 0.3]),
+        dissipation=np.diag([0.01, 0.09]),
         port=[[0.0], [1.0]],
         sensor_noise=0.03,
         noise=0.1,

@@ -97,6 +97,11 @@ class Episode:
                     f"{what}{where} has {len(values)} rows; expected {obs.shape[0]}, one for each observation."
                 )
 
+    def __repr__(self) -> str:
+        rows, width = self.observations.shape
+        where = f", {self.source}" if self.source else ""
+        return f"Episode({rows} rows of {width} channels, {len(self.inputs)} inputs, dt {self.dt:g} s{where})"
+
     @property
     def steps(self) -> int:
         return self.actions.shape[0]
@@ -118,6 +123,7 @@ class Episode:
 
     def select(self, names: Sequence[str]) -> "Episode":
         """This episode with only the named channels, in the order given."""
+        names = [names] if isinstance(names, str) else names
         mine = [c.name for c in self.channels]
         unknown = [n for n in names if n not in mine]
         if unknown:

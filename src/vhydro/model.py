@@ -196,7 +196,10 @@ def port_hamiltonian(
     substeps: int = 1,
     dtype=jnp.float32,
 ) -> PortHamiltonianFlow:
-    """A port-Hamiltonian flow; what is not given starts at canonical J, no dissipation, no energy, no port."""
+    """A port-Hamiltonian flow; what is not given starts at canonical J, no dissipation, no energy, no port.
+
+    `dissipation` is R, symmetric and positive semidefinite; the flow holds its factor, so that it stays so in learning.
+    """
     _positive(modes, "the number of modes")
     _positive(latent, "the latent size")
     _positive(substeps, "the number of substeps")
@@ -213,13 +216,28 @@ def port_hamiltonian(
     return PortHamiltonianFlow(
         coefficients=filled(coefficients, "coefficients", modes, len(library)),
         interconnection=filled(interconnection, "interconnection", modes, latent, latent),
-        dissipation=filled(dissipation, "dissipation", modes, latent, latent),
+        dissipation=jnp.asarray(_resistance_factor(dissipation, modes, latent), dtype),
         port=filled(port, "port", modes, latent, inputs),
         smooth=smooth,
         library=tuple(library),
         integrator=integrator,
         substeps=substeps,
     )
+
+
+def _resistance_factor(resistance, modes: int, latent: int) -> np.ndarray:
+    """The lower-triangular L of every mode with `L Lᵀ = R`."""
+    given = _of_shape(0.0 if resistance is None else resistance, (modes, latent, latent), "dissipation")
+    mirrored = np.swapaxes(given, 1, 2)
+    values, vectors = np.linalg.eigh((given + mirrored) / 2)
+    skewness, small = np.abs(given - mirrored).max(), 1e-6 * np.abs(given).max()
+    if skewness > small or values.min() < -small:
+        raise ValueError(
+            f"dissipation has least eigenvalue {values.min():.3g} and asymmetry {skewness:.3g}; expected R symmetric "
+            "and positive semidefinite, for friction takes energy and never gives it. Check the sign."
+        )
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    return np.stack([np.linalg.qr(root.T)[1].T for root in roots])
 
 
 def linear_flow(matrix, offset=None, port=None, *, inputs: int = 0, dtype=jnp.float32) -> LinearFlow:
@@ -326,6 +344,10 @@ def hybrid_model(
     names = tuple(channels) if channels is not None else tuple(f"y{i}" for i in range(width))
     if len(names) != width:
         raise ValueError(f"{len(names)} channel names for {width} emission channels; name every channel.")
+    if len(set(names)) != len(names):
+        raise ValueError(
+            f"channel names repeat: {sorted({n for n in names if names.count(n) > 1})}; each needs its own."
+        )
 
     def log_above(value, what):
         return np.log(_above(_of_shape(value, (modes, latent), what), noise_floor, what) - noise_floor)

@@ -82,6 +82,12 @@ def load_tree(path: FilePath, like: Any) -> tuple[Any, Named]:
         return structure.unflatten(_restored(p, leaf, nodes, arrays) for p, leaf in leaves), document["notes"]
 
 
+def load_notes(path: FilePath) -> Named:
+    """The notes that `save_tree` stored, whatever the tree."""
+    with _naming(path, ModelFileError, DAMAGED):
+        return _read(Path(path), "tree")[0]["notes"]
+
+
 def _node(value: Any, name: str, arrays: Named) -> Any:
     """The JSON of a part; its arrays are put into `arrays` under their dotted names."""
     if KNOWN.get(type(value).__name__) is type(value):

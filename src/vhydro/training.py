@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from vhydro.model import HybridModel
 from vhydro.objective import Estimator, estimator_settings, mean_log_evidence
 from vhydro.occlusion import channel_groups, visible
 from vhydro.proposal import Proposal
-from vhydro.storage import load_tree, save_tree
+from vhydro.storage import load_notes, load_tree, save_tree
 
 # Units of the log and what is declared impossible are never learned.
 ALWAYS_FROZEN = ("model.shift", "model.scale", "model.action_scale")
@@ -224,9 +225,10 @@ def fit(
     program = _Program(config, rest, pad(train, dtype=dtype), pad(validation, dtype=dtype), channel_groups(train[0]))
     state = _fresh(program, weights, program.validate(weights, _validation_key(key)))
     path = None if checkpoint is None else Path(checkpoint)
+    notes = {"config": _plain(config), "data": _fingerprint(program, weights, key)}
     if path is not None and path.exists():
-        state = _resumed(path, state, config)
-    state = _run(program, state, key, path, progress)
+        state = _resumed(path, state, notes)
+    state = _run(program, state, key, path, progress, notes)
     return _result(state, rest)
 
 
@@ -266,15 +268,29 @@ def _fresh(program: _Program, weights, score) -> State:
     )
 
 
-def _resumed(path: Path, like: State, config: TrainingConfig) -> State:
-    state, notes = load_tree(path, like)
-    if notes.get("config") != _plain(config):
-        changed = {k for k, v in _plain(config).items() if notes.get("config", {}).get(k) != v}
+def _resumed(path: Path, like: State, notes: dict) -> State:
+    found = load_notes(path)
+    before, now = found.get("config", {}), notes["config"]
+    changed = sorted(k for k, v in now.items() if before.get(k) != v)
+    if changed:
         raise ValueError(
-            f"{path} belongs to a run with other settings ({', '.join(sorted(changed))} differ). "
+            f"{path} belongs to a run with other settings ({', '.join(changed)} differ). "
             "Give this run another checkpoint file, or the settings of that one."
         )
-    return state
+    if found.get("data") != notes["data"]:
+        raise ValueError(
+            f"{path} belongs to a run with other episodes, another start or another key. "
+            "Delete it, or give this run another checkpoint file."
+        )
+    return load_tree(path, like)[0]
+
+
+def _fingerprint(program: _Program, weights, key: PRNGKeyArray) -> str:
+    """What tells runs apart that have the same settings: their data, their start and their key."""
+    digest = sha256()
+    for leaf in jax.tree.leaves((program.train, program.validation_batch, weights, jax.random.key_data(key))):
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
 
 
 def _plain(config: TrainingConfig) -> dict:
@@ -286,7 +302,7 @@ def _plain(config: TrainingConfig) -> dict:
     )
 
 
-def _run(program: _Program, state: State, key, path: Path | None, progress: bool) -> State:
+def _run(program: _Program, state: State, key, path: Path | None, progress: bool, notes: dict) -> State:
     config = program.config
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, disable=not progress) as bar:
@@ -295,7 +311,7 @@ def _run(program: _Program, state: State, key, path: Path | None, progress: bool
             count = min(config.validate_every, config.steps - int(state.step))
             state = _advanced(program, state, key, count)
             if path is not None:
-                save_tree(path, state, {"config": _plain(config)})
+                save_tree(path, state, notes)
             score = np.asarray(state.best_score).max()
             bar.update(task, completed=int(state.step), description=f"fit  validation {score:.4f}")
             if bool(state.diverged.all()):

@@ -1,5 +1,6 @@
 """BridgeData and other RLDS logs: records, checksums, messages and what they mean."""
 
+import json
 import struct
 from contextlib import suppress
 
@@ -16,6 +17,8 @@ from builders_tables import (
     rlds_bridge,
     rlds_folder,
     rlds_other,
+    tensor,
+    tree,
     varint,
 )
 from hypothesis import given
@@ -156,6 +159,8 @@ for _ in range(60):
         (spoiled("observations", [{"images0": 1}] * 3), "observations/state"),
         (spoiled("next_observations", [{"state": np.zeros((7, 1))}] * 3), "next_observations/state"),
         (spoiled("observations", None), "observations"),
+        (spoiled("next_observations", [{"state": np.zeros(7)}] * 2), "next_observations"),
+        (spoiled("next_observations", [{"state": np.zeros(7)}] * 4), "next_observations"),
     ],
 )
 def test_numpy_export_with_a_fault_names_the_key(tmp_path, trajectory, key):
@@ -179,4 +184,33 @@ def test_a_header_that_promises_too_much_is_refused(tmp_path):
     path = bridge_numpy(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"(3,), }          ", b"(3000000000000,),"))
     with pytest.raises(DataError):
+        read(path)
+
+
+def other_record(folder, features: dict, keys: dict):
+    """A record with only these keys, and shapes of observations."""
+    steps = tree(observation=tree(**features))
+    (folder / "features.json").write_text(json.dumps(tree(steps={"sequence": {"feature": steps}})))
+    path = folder / "x.tfrecord"
+    path.write_bytes(framed(example({f"steps/observation/{k}": v for k, v in keys.items()})))
+    return path
+
+
+@pytest.mark.parametrize("numbers", [3, 17])
+def test_numbers_that_are_no_whole_steps_name_the_key(tmp_path, numbers):
+    path = other_record(tmp_path, {"a": tensor(7)}, {"a": ramp(1, numbers), "b": ramp(1, 4)})
+    with pytest.raises(DataError, match=f"key steps/observation/a: found {numbers} numbers; expected whole steps of 7"):
+        read(path)
+
+
+def test_a_tensor_of_varying_size_is_left_out(tmp_path):
+    path = other_record(tmp_path, {"a": tensor(2), "b": tensor(-1, 3)}, {"a": ramp(4, 2), "b": ramp(5, 3)})
+    dataset = read(path)
+    assert [c.name for c in dataset[0].channels] == ["observation.a_1", "observation.a_2"]
+    assert any("Left out: observation/b." in note for note in dataset.notes)
+
+
+def test_a_dimension_below_nothing_is_refused(tmp_path):
+    path = other_record(tmp_path, {"a": tensor(-2, -3)}, {"a": ramp(4, 6)})
+    with pytest.raises(DataError, match=r"features.json: found .*the shape \(-2, -3\) of steps/observation/a"):
         read(path)

@@ -1,12 +1,16 @@
 """CSV logs: strict numbers, hidden cells, and errors that name line and column."""
 
 import json
+import multiprocessing
+import os
 
 import numpy as np
 import pytest
 from builders_tables import ROWS, csv_described, csv_guessed
 
 from vhydro.data import DataError, read
+from vhydro.data.csv_logs import LONGEST_NUMBER, NUMBER, Csv, is_number
+from vhydro.data.read import readers
 
 
 def written(tmp_path, text: str):
@@ -112,6 +116,10 @@ def test_uneven_time_is_noted(tmp_path):
         ({"observations": [{"key": "x", "names": []}]}, "observations[0].names"),
         ({"observations": [{"key": "x", "units": ["m", "s"]}]}, "observations[0].units"),
         ({"observations": [{"key": "x", "scale": None}]}, "observations[0].scale"),
+        ({"observations": [{"key": "x", "scale": float("nan")}]}, "observations[0].scale"),
+        ({"observations": [{"key": "x", "scale": float("inf")}]}, "observations[0].scale"),
+        ({"observations": [{"key": "x", "scale": 10**400}]}, "observations[0].scale"),
+        ({"dt": 10**400}, "dt"),
         ({"observations": [{"name": "x"}]}, "observations[0]"),
         ({"observations": [{"names": ["x"]}]}, "observations[0].key"),
         ({"episodes": {"every": 3}}, "episodes"),
@@ -142,3 +150,36 @@ def test_a_description_of_columns_that_are_not_there(tmp_path, change, key):
     with pytest.raises(DataError) as caught:
         read(path)[0]
     assert (caught.value.key, caught.value.file) == (key, str(path))
+
+
+def elsewhere(function, argument):
+    """What the function returns; an error if it hangs, which can only be ended with its process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply_async(function, (argument,)).get(60)
+
+
+def recognised_by(path) -> list[str]:
+    return [reader.name for reader in readers() if reader.recognises(path)]
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.csv", "x.tfrecord-00000-of-00001", "meta/info.json"])
+def test_a_pipe_is_not_waited_on(tmp_path, name):
+    pipe = tmp_path / "folder" / name
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    assert elsewhere(recognised_by, pipe) == []
+    assert elsewhere(recognised_by, pipe.parents[1] if name == "meta/info.json" else pipe.parent) == []
+    with pytest.raises(DataError, match="no plain file"):
+        read(pipe)
+
+
+def test_digits_without_end_are_judged_at_once(tmp_path):
+    path = written(tmp_path, "1" * 60_000 + "x,y\n1,2\n")
+    assert elsewhere(Csv().recognises, path)
+    assert elsewhere(NUMBER.fullmatch, "1" * 1_000_000 + "x") is None
+
+
+@pytest.mark.parametrize("number", ["1", "-1.", "+.5", "1.5e-3", "12E+4", "0" * LONGEST_NUMBER])
+def test_numbers(number):
+    assert is_number(f" {number} ")
+    assert not is_number(f"{number}." + "." * (LONGEST_NUMBER - len(number)))

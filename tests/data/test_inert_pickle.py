@@ -113,6 +113,7 @@ MADE_BY_HAND = {
     "a length that lies": b"\x80\x04\x8e" + (1 << 62).to_bytes(8, "little") + b"abc.",
     "a text that lies": b"\x80\x04X\xff\xff\xff\x7fabc.",
     "a number too long to read": b"L" + b"9" * 10_000 + b"L\n.",
+    "a dtype without end": b"cnumpy\ndtype\n(S'f8" + b" " * 1000 + b"'\ntR.",
 }
 
 
@@ -156,3 +157,49 @@ def test_a_shape_that_does_not_fit_its_bytes_is_refused():
     content = pickle.dumps(np.zeros(3), 2).replace(b"K\x03", b"K\x04")
     with pytest.raises(DataError, match=r"24 bytes for an array of shape \(4,\)"):
         inert(content)
+
+
+MEGABYTE = b"X" + (1 << 20).to_bytes(4, "little") + b"a" * (1 << 20) + b"q\x00"  # a text, remembered as 0
+ARRAY = b"(cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
+REPEATED = {
+    "encoded": b"c_codecs\nencode\n(h\x00S'latin1'\ntR",
+    "array of text": ARRAY + b"(I1\n(I1048576\ntcnumpy\ndtype\n(S'u1'\ntRI00\nh\x00tb",
+}
+
+
+@pytest.mark.parametrize("step", REPEATED.values(), ids=REPEATED)
+def test_copies_of_a_remembered_text_are_counted(step, monkeypatch):
+    monkeypatch.setattr(inert_pickle, "MOST_BYTES", 5 << 20)
+    inert(MEGABYTE + b"(" + step * 4 + b"l.")
+    with pytest.raises(DataError, match="GiB of numbers"):
+        inert(MEGABYTE + b"(" + step * 6 + b"l.")
+
+
+def test_images_of_a_remembered_text_are_not_copied(monkeypatch):
+    monkeypatch.setattr(inert_pickle, "MOST_BYTES", 1000)
+    image = ARRAY + b"(I1\n(I1024\nI1024\ntcnumpy\ndtype\n(S'u1'\ntRI00\nh\x00tb"
+    assert inert(MEGABYTE + image + b".").shape == (1024, 1024)
+
+
+@pytest.mark.parametrize("code", ["O8", "f8"])
+@pytest.mark.parametrize(
+    "shape", [b"I3\n" * 100_000, b"I1\n" * 33, b"L" + b"9" * 4000 + b"L\n"], ids=["long", "deep", "huge"]
+)
+def test_an_absurd_shape_is_refused_in_few_words(code, shape):
+    content = ARRAY + b"(I1\n(" + shape + b"tcnumpy\ndtype\n(S'" + code.encode() + b"'\ntRI00\n]tb."
+    with pytest.raises(DataError, match="an array without a shape") as caught:
+        inert(content)
+    assert len(str(caught.value)) < 300
+
+
+def test_objects_that_are_missing_are_told_in_few_words():
+    content = ARRAY + b"(I1\n(" + b"I3\n" * 32 + b"tcnumpy\ndtype\n(S'O8'\ntRI00\n]tb."
+    with pytest.raises(DataError, match=r"shape \(3, 3, 3, 3, 3\) without its objects"):
+        inert(content)
+
+
+def test_a_name_made_of_a_memo_bomb_is_not_spelled_out():
+    """2^60 values if the list were ever written as text."""
+    bomb = b"](I1\ne" + b"".join(b"q%c](h%ch%ce" % (i, i, i) for i in range(60))
+    with pytest.raises(DataError, match="a name that is no short text"):
+        inert(bomb + b"S'x'\n\x93.")

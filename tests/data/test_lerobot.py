@@ -7,7 +7,7 @@ import pytest
 from builders_tables import ROWS, full_dataset, lerobot_ours, lerobot_v2, lerobot_v3, ramp
 from validity import assert_same
 
-from vhydro.data import DataError, lerobot_meta, read
+from vhydro.data import DataError, lerobot, lerobot_meta, read
 from vhydro.data.lerobot_write import write_lerobot
 
 pa = pytest.importorskip("pyarrow")
@@ -139,7 +139,7 @@ def test_an_absurd_length_is_refused_before_allocation(tmp_path):
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
     folder = lerobot_v2(tmp_path / "x")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r"pip install 'vhydro\[lerobot\]'"):
+    with pytest.raises(DataError, match="Run: pip install pyarrow"):
         read(folder)[0]
 
 
@@ -157,3 +157,49 @@ def test_paths_are_filled_in_by_hand():
 
     filled = lerobot_meta.filled_path(Path("x"), "a-{n:03d}/b_{m}", {"n": 7, "m": 12})
     assert filled == Path("x/a-007/b_12")
+
+
+@pytest.mark.parametrize("build", [lerobot_v2, lerobot_v3, lerobot_ours])
+def test_a_file_that_promises_too_much_is_not_read(tmp_path, build, monkeypatch):
+    folder = build(tmp_path / "x")
+    rows = 100_000
+    for path in folder.rglob("data/**/*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.take(np.zeros(rows, int)), path, compression="gzip")
+        assert path.stat().st_size < 20_000
+    dataset = read(folder)
+    monkeypatch.setattr(lerobot, "LARGEST_TABLE", 8 * rows)
+    monkeypatch.setattr(pq, "read_table", None)
+    with pytest.raises(DataError, match=r"columns of [0-9,]+ values; expected at most 100,000 in one file") as caught:
+        dataset[1]
+    assert caught.value.episode == dataset.names[1]
+
+
+def test_a_list_of_episodes_that_promises_too_much_is_not_read(tmp_path, monkeypatch):
+    folder = lerobot_v3(tmp_path / "x")
+    path = folder / "meta" / "episodes" / "chunk-000" / "file-000.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table[:2], path)
+    pq.write_table(table[2:], path.with_name("file-001.parquet"))
+    monkeypatch.setattr(lerobot_meta, "MOST_LISTED", 15)  # three episodes of five values, in two files
+    assert len(read(folder)) == 3
+    monkeypatch.setattr(lerobot_meta, "MOST_LISTED", 14)
+    with pytest.raises(DataError, match="a list of 15 values, more than 14"):
+        read(folder)
+
+
+def test_only_the_head_of_info_is_looked_at(tmp_path, monkeypatch):
+    folder = lerobot_v2(tmp_path / "x")
+    assert lerobot.LeRobot().recognises(folder)
+    monkeypatch.setattr(lerobot, "HEAD", 10)
+    assert not lerobot.LeRobot().recognises(folder)
+
+
+@pytest.mark.parametrize("names", [["a", "b", "b"], ["a", "b", "c", "c"], ["a", "a", "b", "c"], ["a", "b"]])
+def test_our_own_with_other_names_than_episodes_is_refused(tmp_path, names):
+    folder = lerobot_ours(tmp_path / "x")
+    path = folder / "meta" / "vhydro.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps(said | {"episodes": [said["episodes"][0] | {"name": n} for n in names]}))
+    with pytest.raises(DataError, match="key episodes: .*3 names, all different"):
+        read(folder)

@@ -187,3 +187,35 @@ def test_shipped_descriptions_are_valid_and_differ():
     ranks = [tuple(sorted(d.ranks.items())) for d in shipped()]
     assert len(ranks) == len(set(ranks)) == 5
     assert all(ranks)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_header_without_end_is_not_read(tmp_path, compression, monkeypatch):
+    path, size = tmp_path / "x.npz", 1 << 25
+    with zipfile.ZipFile(path, "w", compression) as zipped:
+        zipped.writestr("x.npy", b"\x93NUMPY\x02\x00" + size.to_bytes(4, "little") + b" " * size)
+    consumed = []
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", counting(zipfile.ZipExtFile.read, consumed))
+    with pytest.raises(DataError, match=f"key x: found ValueError: a header of {size + 12} bytes"):
+        read(path)
+    assert sum(consumed) < 1 << 17
+
+
+def counting(read_bytes, consumed: list[int]):
+    """The same function, which notes how much it gave."""
+
+    def counted(stream, count=-1):
+        data = read_bytes(stream, count)
+        consumed.append(len(data))
+        return data
+
+    return counted
+
+
+def test_sizes_are_summed_before_any_header_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(npz_archive, "MOST_COMPRESSED", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("broken.npy", b"no header")
+        zipped.writestr("x.npy", header("(262144,)") + bytes(1 << 21))
+    with pytest.raises(DataError, match="compressed arrays"):
+        read(tmp_path / "x.npz")

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from validity import assert_same
 
-from vhydro.data import sample
+from vhydro.data import read, sample
+from vhydro.data.convert import convert
 from vhydro.data.sample import FILES, FOLDER
 from vhydro.labels import ProxyLabeller, fit_contact_labeller, run_starts
 
@@ -57,3 +59,12 @@ def test_every_sample_can_be_labelled(task):
         assert set(np.unique(labels["regime"])) == {0, 1, 2}
         assert set(np.unique(labels["friction"])) <= {-1, 0, 1}
         assert len(ProxyLabeller()(log).labels["proxy"]) == log.steps + 1
+
+
+@pytest.mark.parametrize("to", ["npz", "lerobot"])
+@pytest.mark.parametrize("task", ["PokeCube", "tower"])
+def test_what_was_collected_survives_conversion(task, to, tmp_path):
+    again = read(convert(FOLDER / FILES[task], to, tmp_path / "converted"))
+    assert len(again) == len(sample(task))
+    for mine, original in zip(again, sample(task), strict=True):
+        assert_same(mine, original)

@@ -178,13 +178,18 @@ def test_a_log_that_does_not_fit_the_model_is_refused():
     model = two_modes(channels=["x", "y"])
     fits = log(channels=["x", "y"])
     for other, message in (
-        (log(), r"channels \['y0', 'y1'\], the model expects \['x', 'y'\]"),
-        (log(channels=["y", "x"]), r"channels \['y', 'x'\], the model expects \['x', 'y'\]"),
+        (log(), r"channels \['y0', 'y1'\], the model expects \['x', 'y'\]. It lacks \['x', 'y'\]"),
+        (log(channels=["y", "x"]), r"channels \['y', 'x'\], the model expects \['x', 'y'\]. Pick and order them"),
         (log(channels=["x", "y"], actions=np.zeros((ROWS - 1, 2))), "has 2 inputs, the model expects 0"),
     ):
         for run in (filter, lambda m, e, key: filter_episodes(m, [fits, e], key=key)):
             with pytest.raises(ValueError, match=message):
                 run(model, other, key=KEY)
+
+
+def test_a_channel_named_twice_is_refused():
+    with pytest.raises(ValueError, match=r"channel names repeat: \['x'\]"):
+        two_modes(channels=["x", "x"])
 
 
 @pytest.mark.parametrize("run", [filter_episodes, log_evidence])

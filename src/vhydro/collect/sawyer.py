@@ -25,7 +25,8 @@ WORKER = Path(__file__).parent / "sawyer_worker"
 VARIABLE, FOLDER = "VHYDRO_SAWYER_PYTHON", ".venv-sawyer"
 REMEDY = (
     f"Run `make sawyer` in the source folder, which creates {FOLDER}. Or run, in any Python 3.11 or later, "
-    "`pip install 'vhydro[sawyer]'` and then `pip install --no-deps robosuite==1.5.2 robosuite_models==1.0.0` "
+    "`pip install '.[sawyer]'` in that folder and then "
+    "`pip install --no-deps robosuite==1.5.2 robosuite_models==1.0.0` "
     f"(with its own requirements robosuite asks for numpy < 2), and name that Python with --python or {VARIABLE}."
 )
 

@@ -10,6 +10,8 @@ from vhydro.data.errors import DataError
 from vhydro.episodes import Channel, Contact, Episode
 
 GIBIBYTE = 1 << 30
+FORCES = ("peak", "normal", "tangential")  # of a contact; the last may be missing
+DROPPED_NOTE = "As many observations as actions: the last action of each episode, which leads nowhere, was dropped."
 Info = dict[str, str | float | bool]
 
 

@@ -21,6 +21,9 @@ TRIALS = ("trial", "episode", "episode_index", "episode_id", "run")
 ACTIONS = ("action", "actions", "u", "control", "controls", "command", "commands", "input", "inputs", "torque", "force")
 RATES = ("fps", "rate", "rate_hz", "hz")
 GUESSED = "No description beside the file: the meaning of its arrays was guessed from names and shapes."
+SECONDS = (
+    "Time taken as seconds, for nothing tells its unit: say it as time_unit in NAME.channels.json beside the file."
+)
 NO_RATE = "The file tells no rate: dt is 1. Say it in NAME.channels.json beside the file."
 WIDEST = 10_000
 
@@ -84,7 +87,13 @@ def named_part(places: Mapping[str, Reference]) -> Part:
     actions = [one_channel(shown[n], r, "action") for n, r in commands.items()]
     if not observed:
         observed, actions = actions, []
-    return Part(tuple(observed), tuple(actions), time=time, trial=trial)
+    unit = time_unit(next((name for name, ref in places.items() if ref == time), ""))
+    return Part(tuple(observed), tuple(actions), time=time, time_unit=unit, trial=trial)
+
+
+def time_unit(name: str) -> float | None:
+    """Seconds where the name of the time says so, else None."""
+    return 1.0 if without_unit(name)[1] == "s" else None
 
 
 def is_action(name: str) -> bool:
@@ -102,7 +111,8 @@ def equal_rows(table: Table, numeric: Mapping[str, tuple[int, ...]], names: Mapp
     lengths = "lengths" if "lengths" in numeric and table.array("lengths").dtype.kind in "iu" else None
     rows = int(np.sum(table.array("lengths"))) if lengths else common_rows(table, numeric)
     fits = {k: s for k, s in numeric.items() if s[0] == rows and k != lengths and s[1:] < (WIDEST,)}
-    short = {k: s for k, s in numeric.items() if s[0] == rows - 1 and is_action(k) and not lengths}
+    episodes = numeric["lengths"][0] if lengths else 1
+    short = {k: s for k, s in numeric.items() if s[0] == rows - episodes and is_action(k)}
     time = next((k for k in fits if plain(k) in TIMES and len(fits[k]) == 1), None)
     trial = next((k for k in fits if plain(k) in TRIALS and len(fits[k]) == 1), None) if not lengths else None
     commands = [k for k in fits if is_action(k)] + list(short)
@@ -114,6 +124,7 @@ def equal_rows(table: Table, numeric: Mapping[str, tuple[int, ...]], names: Mapp
         tuple(array_block(k, shapes[k], names.get(k), shown[k], "") for k in observed),
         tuple(array_block(k, shapes[k], names.get(k), shown[k], "action") for k in commands if k not in observed),
         time=Reference(time) if time else None,
+        time_unit=time_unit(time or ""),
         trial=Reference(trial) if trial else None,
         lengths=lengths,
     )
@@ -157,12 +168,22 @@ def rated(table: Table, parts: list[Part], scalars: Sequence[str]) -> tuple[list
     fps = next((k for k in scalars if k.lower() in RATES), None)
     stated: float | str | None = dt
     if dt is None and fps is not None:
-        rate = float(table.array(fps))
-        stated = 1 / rate if np.isfinite(rate) and rate > 0 else None
+        stated = 1 / stated_rate(table, fps)
     info = {k: k for k in scalars if k not in (dt, fps)}
     timed = [
         replace(p, info_keys=info, dt=stated or 1.0, time=None) if stated or not p.time else replace(p, info_keys=info)
         for p in parts
     ]
-    unknown = stated is None and any(p.time is None for p in parts)
-    return timed, (NO_RATE,) if unknown else ()
+    notes = [NO_RATE] if stated is None and any(p.time is None for p in parts) else []
+    notes += [SECONDS] if any(p.time is not None and p.time_unit is None for p in timed) else []
+    return timed, tuple(notes)
+
+
+def stated_rate(table: Table, key: str) -> float:
+    """The rate that a single value of the file tells, in Hz."""
+    value = table.array(key)
+    rate = float(value) if value.dtype.kind in "iuf" else 0.0
+    if not np.isfinite(rate) or rate <= 0 or not np.isfinite(1 / rate):
+        found = f"{value.item()!r}"[:40]
+        raise DataError(table.file, key=key, found=found, expected="a positive number of rows per second")
+    return rate

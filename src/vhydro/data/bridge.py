@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from vhydro.data.assembly import assembled, floats, likely_group, translated
+from vhydro.data.assembly import DROPPED_NOTE, assembled, floats, likely_group, translated
 from vhydro.data.columns import POSITION, Columns, numbered
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.data.inert_pickle import Array, unpickled_inertly
+from vhydro.data.npz_archive import array_header
 from vhydro.data.rlds import Features, Steps, features_beside, steps
 from vhydro.data.tfrecord import Record, is_tfrecord, records
 from vhydro.episodes import Episode
@@ -21,7 +22,6 @@ POSE = (*POSITION, ("roll", "rad"), ("pitch", "rad"), ("yaw", "rad"))
 MOVE = (("dx", "m"), ("dy", "m"), ("dz", "m"), ("droll", "rad"), ("dpitch", "rad"), ("dyaw", "rad"))
 BRIDGE_RATE = 5.0  # Hz; Walke et al. 2023, BridgeData V2: the WidowX is commanded at 5 Hz
 RATE_NOTE = "BridgeData stores no rate: 5 Hz, as published (Walke et al. 2023)."
-DROPPED_NOTE = "As many observations as actions: the last action of each episode, which leads nowhere, was dropped."
 IMAGES_NOTE = "Images were left out."
 STATE, ACTION = "steps/observation/state", "steps/action"
 
@@ -190,9 +190,9 @@ def object_count(path: Path) -> tuple[int | None, int]:
         if file.read(6) != np.lib.format.MAGIC_PREFIX:
             return None, 0
         file.seek(0)
-        header = np.lib.format.read_array_header_1_0 if np.lib.format.read_magic(file)[0] == 1 else None
-        shape, _, dtype = (header or np.lib.format.read_array_header_2_0)(file)
-        return (shape[0] if dtype == np.dtype(object) and len(shape) == 1 else None), file.tell()
+        header = array_header(file)
+        flat = header.dtype == np.dtype(object) and len(header.shape) == 1
+        return (header.shape[0] if flat else None), header.offset
 
 
 def pickled_trajectories(path: Path, start: int, count: int) -> list:
@@ -213,6 +213,9 @@ def numpy_episode(path: Path, name: str, trajectory) -> Episode:
         raise DataError(path, episode=name, found=type(trajectory).__name__, expected="a dictionary")
     states = [state(path, name, "observations", o) for o in listed(path, name, trajectory, "observations")]
     following = listed(path, name, trajectory, "next_observations")
+    if len(following) != len(states):
+        found, expected = f"{len(following)} entries", f"{len(states)}, as in observations"
+        raise DataError(path, episode=name, key="next_observations", found=found, expected=expected)
     states.append(state(path, name, "next_observations", following[-1]))
     actions = [numbers(path, name, "actions", a) for a in listed(path, name, trajectory, "actions")]
     observed, commanded = Columns(), Columns()

@@ -18,7 +18,8 @@ from vhydro.data.errors import DataError
 from vhydro.data.tables import tabular_dataset
 
 DELIMITERS = (",", ";", "\t")
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+LONGEST_NUMBER = 2000  # characters; the longest float written out has 1,077
 HIDDEN = ("", "nan", "na", "null")
 LONGEST_LINE = 1_000_000
 TEXT_HEAD = 1 << 16
@@ -31,6 +32,8 @@ class Csv:
 
     def recognises(self, path: Path) -> bool:
         """Whether it is text with a header line and, unless its name says CSV, a line of numbers below."""
+        if not path.is_file():  # a pipe would be waited on for ever
+            return False
         try:
             with path.open("rb") as file:
                 head = file.read(TEXT_HEAD)
@@ -58,7 +61,8 @@ def sniffed(header: str) -> str:
 
 
 def is_number(cell: str) -> bool:
-    return NUMBER.fullmatch(cell.strip()) is not None
+    text = cell.strip()
+    return len(text) <= LONGEST_NUMBER and NUMBER.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def numbers(path: Path, line: int, row: list[str], header: list[str]) -> Iterato
         text = cell.strip()
         if text.lower() in HIDDEN:
             yield math.nan
-        elif NUMBER.fullmatch(text) and math.isfinite(value := float(text)):
+        elif is_number(text) and math.isfinite(value := float(text)):
             yield value
         else:
             raise DataError(

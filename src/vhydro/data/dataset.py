@@ -19,6 +19,9 @@ class Dataset:
     load: Callable[[int], Episode]
     notes: tuple[str, ...] = ()  # what a reader had to leave out or guess
 
+    def __repr__(self) -> str:
+        return f"Dataset({len(self)} episodes, {self.format}, {self.path})"
+
     def __len__(self) -> int:
         return len(self.names)
 

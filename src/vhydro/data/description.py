@@ -9,13 +9,15 @@
      "labels": {"contact": "touching"}, "info": {"robot": "Panda", "mass": {"key": "m"}}}
 
 A key is the name of an array or column, or of some columns of an array: `table[2]`, `table[1:4]`. Instead of `dt`
-(seconds, or the key of a number) there can be `time`, a key with time stamps. `episodes` is `{"lengths": KEY}`,
-`{"trial": KEY}` or `{"each": [NAME, …]}`; with `each`, `{episode}` in a key stands for the name. Several kinds of
-episode in one file are `parts`: a list of such descriptions, each with a `name`.
+(seconds, or the key of a number) there can be `time`, a key with time stamps, in seconds unless `time_unit` says ms,
+us or ns. `episodes` is `{"lengths": KEY}`, `{"trial": KEY}` or `{"each": [NAME, …]}`; with `each`, `{episode}` in a
+key stands for the name. Several kinds of episode in one file are `parts`: a list of such descriptions, each with a
+`name`.
 """
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +72,7 @@ class Part:
     info_keys: Mapping[str, str] = field(default_factory=dict)  # single numbers of the file
     dt: float | str | None = None
     time: Reference | None = None
-    time_unit: float = 1.0
+    time_unit: float | None = 1.0  # seconds; None where nothing says it and seconds are a guess
     lengths: str | None = None
     names: str | None = None  # of the episodes, with lengths
     trial: Reference | None = None
@@ -142,7 +144,7 @@ def part(record, wrong: Wrong, at: str) -> Part:
         wrong(unknown, at + unknown[0], f"one of {', '.join(KNOWN)}")
     dt, time = record.get("dt"), record.get("time")
     wrong.unless((dt is None) != (time is None), [dt, time], at + "dt", "either dt (seconds or a key) or time (a key)")
-    number = isinstance(dt, int | float) and not isinstance(dt, bool) and 0 < dt < float("inf")
+    number = is_finite(dt) and dt > 0
     wrong.unless(dt is None or isinstance(dt, str) or number, dt, at + "dt", "a positive number of seconds, or a key")
     wrong.unless(time is None or isinstance(time, str), time, at + "time", "a key")
     unit = record.get("time_unit", "s")
@@ -207,13 +209,17 @@ def block(record, wrong: Wrong, at: str, group: str) -> Block:
     fine = isinstance(units, list) and len(units) == len(named) and all(isinstance(u, str) for u in units)
     wrong.unless(fine, record.get("units"), f"{at}.units", f"one unit, or a list of {len(named)}")
     scale = record.get("scale", 1.0)
-    fine = isinstance(scale, int | float | str) and not isinstance(scale, bool)
-    wrong.unless(fine, scale, f"{at}.scale", "a number, or the key of one")
+    wrong.unless(isinstance(scale, str) or is_finite(scale), scale, f"{at}.scale", "a number, or the key of one")
     kind = wrong.unless(
         isinstance(record.get("group", group), str), record.get("group", group), f"{at}.group", "a name"
     )
     channels = tuple(Channel(n, kind, u) for n, u in zip(named, units, strict=True))
     return Block(Reference.parsed(key), channels, scale)
+
+
+def is_finite(value) -> bool:
+    """Whether it is a number that a float can hold; JSON also knows NaN, Infinity and integers of any length."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def keys(record, wrong: Wrong, at: str) -> dict[str, str]:

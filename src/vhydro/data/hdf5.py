@@ -19,7 +19,7 @@ from vhydro.data.guarded_file import GuardedFile
 
 BROKEN = (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError, SystemError)
 MOST_OPEN = 32  # files at a time; a folder may hold more than a process may open
-LARGEST_BLOCK = 4 << 30  # bytes of one dataset of one episode
+LARGEST_EPISODE = 4 << 30  # bytes of all datasets of one episode
 LARGEST_EXPANSION = 1100  # deflate cannot shrink more than 1032 times, so a file cannot mean more than that
 LARGEST_ATTRIBUTE = 1 << 24  # values
 PLAIN_KINDS = (h5t.INTEGER, h5t.FLOAT, h5t.STRING, h5t.ENUM)
@@ -44,9 +44,9 @@ class Hdf5File:
         if self.handle is None or self.process != os.getpid():  # a forked child would share the reading position
             self.handle = self.open_handle()
         self.used = next(CLOCK)
-        largest = min(LARGEST_BLOCK, max(1 << 20, LARGEST_EXPANSION * self.size))
+        largest = min(LARGEST_EPISODE, max(1 << 20, LARGEST_EXPANSION * self.size))
         try:
-            return Group(self.path, "", "", h5g.open(self.handle.id, b"/"), largest)
+            return Group(self.path, "", "", h5g.open(self.handle.id, b"/"), Budget(largest))
         except BROKEN as error:
             raise self.unreadable(error) from None
 
@@ -73,6 +73,19 @@ class Hdf5File:
         return handle
 
 
+@dataclass(slots=True)
+class Budget:
+    """Bytes that may be read of one episode; many datasets of a bearable size are too much together."""
+
+    limit: int
+    spent: int = 0
+
+    def spend(self, size: int) -> bool:
+        """Whether that much is left, which it then no longer is."""
+        self.spent += size
+        return self.spent <= self.limit
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A group of a file; it gives numbers of the shape asked for, or says what was there instead."""
@@ -81,7 +94,7 @@ class Group:
     episode: str
     key: str  # within the episode
     handle: h5g.GroupID
-    largest: int  # bytes that a dataset of this file may have
+    budget: Budget  # shared by the groups of an episode
 
     def fault(self, name: str, found: str, expected: str, remedy: str = "") -> DataError:
         """The error of a key of this group."""
@@ -130,14 +143,14 @@ class Group:
         found = self.member(name)
         if not isinstance(found, h5g.GroupID):
             return None
-        return Group(self.file, self.episode, self.path(name), found, self.largest)
+        return Group(self.file, self.episode, self.path(name), found, self.budget)
 
     def group(self, name: str, *, episode: str = "") -> "Group":
         """The group of that name; with `episode`, keys are counted from there."""
         found = self.subgroup(name)
         if found is None:
             raise self.fault(name, "a dataset", "a group")
-        return Group(self.file, episode, "", found.handle, self.largest) if episode else found
+        return Group(self.file, episode, "", found.handle, Budget(self.budget.limit)) if episode else found
 
     def dataset(self, name: str) -> "Stored":
         """A dataset of numbers, unread."""
@@ -168,8 +181,9 @@ class Group:
         if last:
             actual = (min(last, actual[0]), *actual[1:])
         size = math.prod(actual) * dtype.itemsize
-        if size > self.largest:
-            raise self.fault(name, f"a dataset of {size:,} bytes in a smaller file", f"at most {self.largest:,}")
+        if not self.budget.spend(size):
+            what = f"a dataset of {size:,} bytes, {self.budget.spent:,} with those before it"
+            raise self.fault(name, what, f"at most {self.budget.limit:,} in an episode of this file")
         try:
             return native(values_of(found, actual, dtype))
         except BROKEN as error:

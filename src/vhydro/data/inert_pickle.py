@@ -21,6 +21,8 @@ from vhydro.data.errors import DataError
 MOST_OBJECTS = 10_000_000
 MOST_BYTES = 2 * GIBIBYTE  # of array contents that are kept
 LONGEST_TUPLE = 1_000_000
+LONGEST_NAME = 100
+MOST_AXES = 32
 NUMERIC = re.compile(r"[<>=|]?(b1|[iu][1248]|f[248])")
 NUMPY_NAMES = {
     f"numpy.{core}.{name}": name.rpartition(".")[2]
@@ -142,10 +144,14 @@ class Machine:
         return values
 
     def push_bytes(self, content: bytes) -> None:
-        self.kept += len(content)
-        if self.kept > MOST_BYTES:
-            raise Refused(f"more than {MOST_BYTES >> 30} GiB of numbers")
+        self.keep(len(content))
         self.push(Bytes(content))
+
+    def keep(self, count: int) -> None:
+        """Counts bytes before they are copied; the memo can give the same text again and again."""
+        self.kept += count
+        if self.kept > MOST_BYTES:
+            raise Refused(f"more than {MOST_BYTES / GIBIBYTE:.3g} GiB of numbers")
 
     def push_tuple(self, values: list) -> None:
         if len(values) > LONGEST_TUPLE:
@@ -153,9 +159,11 @@ class Machine:
         self.push(tuple(values))
 
     def push_global(self, module, name) -> None:
+        if not all(type(word) is str and len(word) <= LONGEST_NAME for word in (module, name)):
+            raise Refused("a name that is no short text")
         full = f"{module}.{name}"
         if full not in NUMPY_NAMES:
-            raise Refused(f"the name {full[:100]}")
+            raise Refused(f"the name {full}")
         self.push(Word(NUMPY_NAMES[full]))
 
     def extend(self, values: list) -> None:
@@ -205,25 +213,32 @@ class Machine:
 
     def fill(self, array: Array, shape, code, order: Literal["C", "F"], data) -> Array:
         """Gives an array its contents, if they are as many as its shape says."""
-        if type(code) is not Code or type(shape) is not tuple or not all(type(n) is int and n >= 0 for n in shape):
+        if type(code) is not Code or not is_shape(shape):
             raise Refused("an array without a shape or a dtype")
         if array.values is not None or array.items is not None:
             raise Refused("an array that is filled twice")
         array.shape = shape
         if code.code.lstrip("|") == "O8":
             if type(data) is not list or len(data) != math.prod(shape):
-                raise Refused(f"an array of objects of shape {shape} without its objects")
+                raise Refused(f"an array of objects of shape {shape[:5]} without its objects")
             array.items = data
             return array
         dtype = numeric(code)
-        content = raw(data)
-        if len(shape) > 32 or math.prod(shape) * dtype.itemsize != len(content):
-            raise Refused(f"{len(content)} bytes for an array of shape {shape[:5]} and type {dtype}")
+        size = byte_count(data)
+        if math.prod(shape) * dtype.itemsize != size:
+            raise Refused(f"{size} bytes for an array of shape {shape[:5]} and type {dtype}")
         if dtype == np.uint8 and len(shape) > 1:
             self.release(data)  # an image
         else:
-            array.values = np.frombuffer(content, dtype).reshape(shape, order=order)
+            array.values = np.frombuffer(self.raw(data), dtype).reshape(shape, order=order)
         return array
+
+    def raw(self, data) -> bytes:
+        """The bytes of an array; old pickles hold them as text."""
+        if type(data) is str:
+            self.keep(len(data))
+            return data.encode("latin-1")
+        return data.content
 
     def release(self, data) -> None:
         if type(data) is Bytes and data.content is not None:
@@ -237,12 +252,17 @@ def numeric(code: Code) -> np.dtype:
     return np.dtype(code.code)
 
 
-def raw(data) -> bytes:
-    """The bytes of an array; old pickles hold them as text."""
+def is_shape(shape) -> bool:
+    """Whether it is a shape that numpy could have written."""
+    return type(shape) is tuple and len(shape) <= MOST_AXES and all(type(n) is int and 0 <= n < 1 << 63 for n in shape)
+
+
+def byte_count(data) -> int:
+    """How many bytes an array's data are."""
     if type(data) is Bytes and data.content is not None:
-        return data.content
+        return len(data.content)
     if type(data) is str:
-        return data.encode("latin-1")
+        return len(data)
     raise Refused("an array without bytes")
 
 
@@ -252,12 +272,11 @@ def reconstruct(_machine: Machine, kind, shape, _code) -> Array:
     return Array()
 
 
-def scalar(_machine: Machine, code, data):
-    content = raw(data)
+def scalar(machine: Machine, code, data):
     dtype = numeric(code) if type(code) is Code else None
-    if dtype is None or len(content) != dtype.itemsize:
+    if dtype is None or byte_count(data) != dtype.itemsize:
         raise Refused("a number of the wrong size")
-    return np.frombuffer(content, dtype)[0].item()
+    return np.frombuffer(machine.raw(data), dtype)[0].item()
 
 
 def frombuffer(machine: Machine, data, code, shape, order) -> Array:
@@ -265,7 +284,7 @@ def frombuffer(machine: Machine, data, code, shape, order) -> Array:
 
 
 def dtype_of(_machine: Machine, code, *_flags) -> Code:
-    if type(code) is not str:
+    if type(code) is not str or len(code) > LONGEST_NAME:
         raise Refused("a dtype without a code")
     return Code(code)
 
@@ -273,7 +292,7 @@ def dtype_of(_machine: Machine, code, *_flags) -> Code:
 def encode(machine: Machine, content, encoding) -> Bytes:
     if type(content) is not str or encoding not in ("latin1", "latin-1"):
         raise Refused("an encoding of something that is no text")
-    machine.kept += len(content)
+    machine.keep(len(content))
     return Bytes(content.encode("latin-1"))
 
 

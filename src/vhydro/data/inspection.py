@@ -80,6 +80,7 @@ class Inspection:
     layouts: Counter = field(default_factory=Counter)
     successes: list[bool] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    unreadable: int = 0  # episodes
 
 
 def sparkline(values: np.ndarray, width: int = WIDTH) -> str:
@@ -103,6 +104,7 @@ def inspect(path: Path | str) -> Inspection:
             _add(found, found.dataset[i], name)
         except DataError as error:
             found.problems.append(str(error))
+            found.unreadable += 1
     _judge(found)
     return found
 
@@ -151,8 +153,11 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
 
 
 def run_inspect(config: InspectConfig) -> None:
-    """Prints what `inspect` found."""
-    show(inspect(config.path), Console(), rows=config.rows)
+    """Prints what `inspect` found; status 1 if an episode could not be read."""
+    found = inspect(config.path)
+    show(found, Console(), rows=config.rows)
+    if found.unreadable:
+        raise SystemExit(1)
 
 
 def show(found: Inspection, console: Console, *, rows: int = 40) -> None:

@@ -7,16 +7,26 @@ from pathlib import Path
 
 import numpy as np
 
-from vhydro.data.assembly import Info, assembled, floats, likely_group, plain_channel, plain_info, translated
+from vhydro.data.assembly import (
+    DROPPED_NOTE,
+    FORCES,
+    Info,
+    assembled,
+    floats,
+    likely_group,
+    plain_channel,
+    plain_info,
+    translated,
+)
 from vhydro.data.columns import Columns
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
-from vhydro.data.lerobot_meta import LARGEST_TABLE, Feature, Layout, Place, imported_pyarrow, layout
+from vhydro.data.lerobot_meta import LARGEST_TABLE, Feature, Layout, Place, imported_pyarrow, layout, promised_values
 from vhydro.episodes import Channel, Contact, Episode
 
-DROPPED_NOTE = "As many observations as actions: the last action of each episode, which leads nowhere, was dropped."
 EXTRA = Path("meta") / "vhydro.json"
 VERSION = 1
+HEAD = 1 << 24  # bytes of info.json that are looked at to recognise it
 
 
 class LeRobot:
@@ -27,7 +37,10 @@ class LeRobot:
     def recognises(self, path: Path) -> bool:
         try:
             file = path / "meta" / "info.json"
-            return file.is_file() and b'"codebase_version"' in file.read_bytes()[: 1 << 24]
+            if not file.is_file():
+                return False
+            with file.open("rb") as opened:
+                return b'"codebase_version"' in opened.read(HEAD)
         except OSError:
             return False
 
@@ -94,12 +107,15 @@ def episode_table(found: Layout, place: Place, name: str, keys: list[str], width
     with translated(place.file, expected, episode=name):
         if place.length * max(width, 1) * 8 > LARGEST_TABLE:
             raise ValueError(f"an episode of {place.length} rows")
-        names = set(parquet.read_schema(place.file).names)
+        names, promised = promised_values(parquet, place.file, keys)
     for key in (*keys, "episode_index"):
         if key not in names:
             raise DataError(
                 place.file, episode=name, key=key, found=f"columns {sorted(names)[:10]}", expected="this column"
             )
+    if promised * 8 > LARGEST_TABLE:
+        what, expected = f"columns of {promised:,} values", f"at most {LARGEST_TABLE // 8:,} in one file"
+        raise DataError(place.file, episode=name, found=what, expected=expected, remedy="Divide it into more files.")
     with translated(place.file, expected, episode=name):
         mine = [("episode_index", "==", place.index)]
         table = parquet.read_table(
@@ -151,8 +167,10 @@ def written_dataset(form: str, found: Layout) -> Dataset:
             episodes=tuple((str(e["name"]), float(e["dt"]), plain_info(e["info"])) for e in said["episodes"]),
         )
     names = tuple(name for name, _, _ in written.episodes)
-    if len(set(names)) != len(found.places):
-        raise DataError(file, key="episodes", found=f"{len(names)}", expected=f"{len(found.places)}, as in meta")
+    if len(names) != len(found.places) or len(set(names)) != len(names):
+        raise DataError(
+            file, key="episodes", found=f"{len(names)}", expected=f"{len(found.places)} names, all different"
+        )
     return Dataset(form, found.folder, names, written)
 
 
@@ -160,7 +178,7 @@ def contact_columns(record: dict) -> tuple[tuple[str, str], dict[str, str]]:
     """The bodies of a contact and the columns of its forces."""
     first, second = (str(body) for body in record["bodies"])
     columns = {str(force): str(column) for force, column in record["columns"].items()}
-    if set(columns) not in ({"peak", "normal"}, {"peak", "normal", "tangential"}):
+    if set(columns) not in (set(FORCES[:2]), set(FORCES)):
         raise ValueError(f"the forces {sorted(columns)}")
     return (first, second), columns
 

@@ -7,7 +7,7 @@ v2.0 and v2.1 have a parquet file per episode and `meta/episodes.jsonl`; v3.0 ha
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ NUMERIC = re.compile(r"(float(16|32|64)|u?int(8|16|32|64)|bool)")
 BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 WIDEST = 10_000
 LARGEST_TABLE = 8 * GIBIBYTE
+MOST_LISTED = 10_000_000  # values in the list of episodes, a handful for each
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def imported_pyarrow(folder: Path):
     except ImportError:
         raise DataError(
             folder, found="no pyarrow", expected="pyarrow, to read LeRobot's parquet files",
-            remedy="Run: pip install 'vhydro[lerobot]'",
+            remedy="Run: pip install pyarrow",
         ) from None  # fmt: skip
     return pyarrow, pyarrow.parquet
 
@@ -128,18 +129,39 @@ def places_v2(folder: Path, template: str, chunk: int) -> tuple[Place, ...]:
 def places_v3(folder: Path, template: str, _chunk: int) -> tuple[Place, ...]:
     """Episodes listed in `meta/episodes/**.parquet`, many to a file."""
     _, parquet = imported_pyarrow(folder)
-    places = []
+    places, listed = [], 0
     files = sorted((folder / "meta" / "episodes").rglob("*.parquet"))
     for file in files:
         with translated(file, "LeRobot's list of episodes"):
             columns = ["episode_index", "length", "data/chunk_index", "data/file_index"]
-            names = set(parquet.read_schema(file).names)
+            names, promised = promised_values(parquet, file, [*columns, "tasks"])
             tasks = ["tasks"] if "tasks" in names else []
+            listed += promised
+            if listed > MOST_LISTED:
+                raise ValueError(f"a list of {listed} values, more than {MOST_LISTED}")
             for said in parquet.read_table(file, columns=columns + tasks).to_pylist():
                 fields = {"chunk_index": int(said[columns[2]]), "file_index": int(said[columns[3]])}
                 path = filled_path(folder, template, fields)
                 places.append(Place(int(said[columns[0]]), int(said[columns[1]]), path, task_text(said.get("tasks"))))
     return checked_places(folder / "meta" / "episodes", places)
+
+
+def promised_values(parquet, file: Path, keys: Sequence[str]) -> tuple[set[str], int]:
+    """The columns of a parquet file, and how many numbers or texts `keys` hold by what it says before its contents."""
+    if not file.is_file():
+        raise FileNotFoundError("no plain file there")
+    metadata = parquet.read_metadata(file)
+    names = set(metadata.schema.to_arrow_schema().names)
+    leaves = [i for i in range(metadata.num_columns) if column_of(metadata.schema.column(i).path, names) in keys]
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    return names, sum(max(g.num_rows, g.column(i).num_values) for g in groups for i in leaves)
+
+
+def column_of(path: str, names: set[str]) -> str:
+    """The column that a leaf such as `observation.state.list.element` belongs to: the longest name it begins with."""
+    parts = path.split(".")
+    heads = (".".join(parts[:i]) for i in range(len(parts), 0, -1))
+    return next((head for head in heads if head in names), path)
 
 
 def checked_places(file: Path, places: list[Place]) -> tuple[Place, ...]:

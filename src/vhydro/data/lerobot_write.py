@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vhydro.data.assembly import FORCES
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.data.lerobot import EXTRA, VERSION
@@ -17,7 +18,6 @@ CHUNK = 1000  # episodes
 DATA_PATH = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 RATE_SPREAD = 0.01  # LeRobot knows one rate; episodes may differ from it by this share
 PADDING = "The last row of each episode is its last observation; its action repeats the one before and is padding."
-FORCES = ("peak", "normal", "tangential")
 
 
 @dataclass

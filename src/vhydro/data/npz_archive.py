@@ -1,9 +1,11 @@
 """The arrays of an npz file: headers first, contents when asked for, nothing unpickled."""
 
+import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from vhydro.data.errors import DataError
 CHUNK = 1 << 20
 MOST_COMPRESSED = 4 * GIBIBYTE  # what compressed arrays may unfold to: they have to fit in memory
 MOST_ARRAYS = 100_000
+LONGEST_HEADER = 1 << 16  # bytes; one of numpy's has a hundred or so
 LOCAL_HEADER = 30
 
 
@@ -61,16 +64,20 @@ class Archive:
             members = zipped.infolist()
             if len(members) > MOST_ARRAYS:
                 raise ValueError(f"{len(members)} arrays, more than {MOST_ARRAYS}")
+            archive.check_unfolded(members)
             for member in members:
                 archive.add(zipped, member)
-        unfolded = sum(m.file_size for m in archive.members.values() if m.compress_type != zipfile.ZIP_STORED)
+        return archive
+
+    def check_unfolded(self, members: Sequence[zipfile.ZipInfo]) -> None:
+        """Raises if compressed arrays would unfold to more than fits in memory."""
+        unfolded = sum(m.file_size for m in members if m.compress_type != zipfile.ZIP_STORED)
         if unfolded > MOST_COMPRESSED:
             raise DataError(
-                path, found=f"compressed arrays of {unfolded / GIBIBYTE:.1f} GiB",
+                self.file, found=f"compressed arrays of {unfolded / GIBIBYTE:.1f} GiB",
                 expected=f"at most {MOST_COMPRESSED // GIBIBYTE} GiB",
                 remedy="Save it uncompressed (numpy.savez), which is read without loading it whole.",
             )  # fmt: skip
-        return archive
 
     def add(self, zipped: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
         key = member.filename.removesuffix(".npy")
@@ -78,8 +85,8 @@ class Archive:
             raise DataError(self.file, key=key, found="the name twice", expected="arrays with different names")
         self.members[key] = member
         if member.filename.endswith(".npy"):
-            with translated(self.file, "the header of an array", key=key):
-                self.headers[key] = member_header(zipped, member)
+            with translated(self.file, "the header of an array", key=key), zipped.open(member) as stream:
+                self.headers[key] = array_header(stream)
             self.check_size(key, member)
 
     def check_size(self, key: str, member: zipfile.ZipInfo) -> None:
@@ -129,16 +136,28 @@ class Archive:
             return zipped.read(self.members[key]).decode("utf-8")
 
 
-def member_header(zipped: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
-    with zipped.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"npy version {version}")
-        read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
-        if any(n < 0 for n in shape):
-            raise ValueError(f"shape {shape}")
-        return Header(shape, dtype, fortran, stream.tell())
+def array_header(stream: io.BufferedIOBase | IO[bytes]) -> Header:
+    """The header with which the bytes of an array begin; ValueError if it is none."""
+    head = header_bytes(stream)
+    version = np.lib.format.read_magic(head)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"npy version {version}")
+    read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(head)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"shape {shape}")
+    return Header(shape, dtype, fortran, head.tell())
+
+
+def header_bytes(stream: io.BufferedIOBase | IO[bytes]) -> io.BytesIO:
+    """The bytes of a header. numpy itself would read as many as the header says it has, which can be 4 GiB."""
+    start = stream.read(12)
+    size = 10 + int.from_bytes(start[8:10], "little")
+    if start[6:7] != b"\x01":
+        size = 12 + int.from_bytes(start[8:12], "little")
+    if size > LONGEST_HEADER:
+        raise ValueError(f"a header of {size} bytes")
+    return io.BytesIO(start + stream.read(max(0, size - len(start))))
 
 
 def member_start(path: Path, member: zipfile.ZipInfo) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vhydro.data.assembly import Info, assembled, plain_channel, plain_info, translated
+from vhydro.data.assembly import FORCES, Info, assembled, plain_channel, plain_info, translated
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.data.npz_archive import CHUNK, Archive
@@ -21,7 +21,6 @@ from vhydro.episodes import Channel, Contact, Episode
 
 DESCRIPTION = "vhydro.json"
 VERSION = 1
-FORCES = ("peak", "normal", "tangential")
 
 
 @dataclass

@@ -38,10 +38,10 @@ def read(path: Path | str) -> Dataset:
     if reader is not None:
         return reader.open(path)
     names = ", ".join(r.name for r in known)
-    if path.is_file():
+    if not path.is_dir():
         size = path.stat().st_size
         found = f"{size} bytes that no reader recognises" if size else "an empty file"
-        raise DataError(path, found=found, expected=f"one of: {names}")
+        raise DataError(path, found=found if path.is_file() else "no plain file", expected=f"one of: {names}")
     parts, others = _recognised_below(path, known)
     if not parts:
         raise DataError(path, found=f"a folder of {others} files, none recognised", expected=f"one of: {names}")

@@ -20,7 +20,7 @@ class Features:
     """What `features.json` says: the shape of every plain tensor, and the keys that hold something else."""
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    others: frozenset[str] = frozenset()  # images, text, encoded tensors
+    others: frozenset[str] = frozenset()  # images, text, encoded tensors, tensors of varying size
 
 
 def features_beside(path: Path) -> Features:
@@ -45,7 +45,13 @@ def collect_features(node: dict, path: str, shapes: dict, others: set[str], dept
     elif "sequence" in node:
         collect_features(node["sequence"]["feature"], path, shapes, others, depth + 1)
     elif "tensor" in node and node["tensor"].get("encoding", "none") == "none" and node["tensor"]["dtype"] != "string":
-        shapes[path] = tuple(int(n) for n in node["tensor"].get("shape", {}).get("dimensions", ()))
+        shape = tuple(int(n) for n in node["tensor"].get("shape", {}).get("dimensions", ()))
+        if min(shape, default=0) < -1:
+            raise ValueError(f"the shape {shape[:5]} of {path}")
+        if -1 in shape:  # TFDS's way to say that the size differs from step to step
+            others.add(path)
+        else:
+            shapes[path] = shape
     else:
         others.add(path)
 
@@ -85,7 +91,10 @@ def step_count(record: Record, found: dict[str, Feature], features: Features) ->
             return len(found[key])
     for key, shape in features.shapes.items():
         if key.startswith("steps/") and key in found and math.prod(shape) and len(found[key]):
-            return len(found[key]) // math.prod(shape)
+            count, rest = divmod(len(found[key]), math.prod(shape))
+            if rest or not count:
+                raise misfit(record, key, len(found[key]), f"whole steps of {math.prod(shape)}")
+            return count
     raise DataError(
         record.file,
         episode=str(record.number),
@@ -100,14 +109,12 @@ def rows(record: Record, key: str, value: np.ndarray, count: int, shape: tuple[i
     """The flat numbers of a key as (steps, width)."""
     width = math.prod(shape) if shape is not None else len(value) // count
     if width * count != len(value):
-        raise DataError(
-            record.file,
-            episode=str(record.number),
-            key=key,
-            found=f"{len(value)} numbers",
-            expected=f"{count} steps of {width if shape is not None else 'equal size'}",
-        )
+        raise misfit(record, key, len(value), f"{count} steps of {width if shape is not None else 'equal size'}")
     return value.reshape(count, width)
+
+
+def misfit(record: Record, key: str, count: int, expected: str) -> DataError:
+    return DataError(record.file, episode=str(record.number), key=key, found=f"{count} numbers", expected=expected)
 
 
 def metadata(found: dict[str, Feature]) -> dict[str, str | float | bool]:

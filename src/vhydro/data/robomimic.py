@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vhydro.data.assembly import assembled, floats
+from vhydro.data.assembly import DROPPED_NOTE, assembled, floats
 from vhydro.data.columns import Columns
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
@@ -20,7 +20,6 @@ from vhydro.episodes import Channel, Contact, Episode
 DEFAULT_RATE = 20.0  # Hz, what robosuite runs at unless told otherwise
 LABELS = ("contact_mode", "phase")
 ROBOTURK = {"joint_velocities": "arm.joint_velocity_target", "gripper_actuations": "gripper.command"}
-DROPPED = "there are as many observations as actions: the last action, whose outcome is not recorded, is left out"
 UNNAMED = "the states come without a model that names them: channels are numbered state.s1, state.s2, …"
 CLOCK_REMEDY = "Give the attribute `dt` of the group `data`, in seconds."
 OSC = {"OSC_POSE": ("dx", "dy", "dz", "drx", "dry", "drz"), "OSC_POSITION": ("dx", "dy", "dz")}
@@ -285,7 +284,7 @@ def structure_notes(demo: Group, about: About) -> list[str]:
         else None
     )
     if not (obs and obs.following):
-        notes.append(DROPPED)
+        notes.append(DROPPED_NOTE)
     if obs and obs.has_images:
         notes.append("images are left out")
     if not (obs and obs.used) and "states" in keys:

@@ -9,16 +9,13 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from vhydro.data.assembly import assembled, floats
+from vhydro.data.assembly import DROPPED_NOTE, assembled, floats
 from vhydro.data.dataset import Dataset
 from vhydro.data.description import Block, Description, Part, Reference
 from vhydro.data.errors import DataError
-from vhydro.data.timing import step_from_stamps
+from vhydro.data.timing import refuse_unlikely_seconds, step_from_stamps
 from vhydro.episodes import Episode
 
-DROPPED_NOTE = (
-    "Actions were logged with every observation: the last action of an episode, which leads nowhere, was dropped."
-)
 MOST_EPISODES = 10_000_000
 
 
@@ -36,13 +33,33 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True)
+class Rows:
+    """The rows of one episode in an array that holds several, one after another."""
+
+    start: int
+    stop: int
+    total: int  # rows of the whole array
+    number: int = 0  # of the episode in the array
+    episodes: int = 1  # in the array
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def between(self) -> "Rows":
+        """The same episode in an array with a row less for each, as of what happens between observations."""
+        start, stop, total = self.start - self.number, self.stop - self.number - 1, self.total - self.episodes
+        return Rows(start, stop, total, self.number, self.episodes)
+
+
+@dataclass(frozen=True)
 class Span:
-    """The rows of one episode."""
+    """Where an episode lies, and its rate."""
 
     part: Part
     name: str
-    start: int
-    stop: int
+    rows: Rows
     dt: float
     variable: str = ""  # what {episode} stands for
 
@@ -72,40 +89,49 @@ def timed_spans(table: Table, part: Part) -> tuple[list[Span], list[str]]:
     """The episodes of a part with their rates, and what is uneven about their time stamps."""
     spans, notes = [], []
     divided = divided_rows(table, part)
-    for number, (name, start, stop, variable) in enumerate(divided):
+    for number, (name, rows, variable) in enumerate(divided):
         if part.time is not None:
-            stamps = column(table, part.time.of(variable), name, start, stop) * part.time_unit
-            dt, uneven = step_from_stamps(table.file, name, part.time.of(variable).key, stamps)
+            dt, uneven = stamped_step(table, part, part.time.of(variable), name, rows)
             notes += uneven
         else:
             dt = stated_step(table, part, number, len(divided))
-        spans.append(Span(part, name, start, stop, dt, variable))
+        spans.append(Span(part, name, rows, dt, variable))
     return spans, notes
+
+
+def stamped_step(table: Table, part: Part, time: Reference, name: str, rows: Rows) -> tuple[float, tuple[str, ...]]:
+    """The dt of the time stamps, and what is uneven about them."""
+    stamps = column(table, time, name, rows)
+    dt, uneven = step_from_stamps(table.file, name, time.key, stamps * (part.time_unit or 1.0))
+    if part.time_unit is None:
+        refuse_unlikely_seconds(table.file, name, time.key, stamps, dt)
+    return dt, uneven
 
 
 def stated_step(table: Table, part: Part, number: int, count: int) -> float:
     """The dt of the description: a number, or a key with one number or one for each episode."""
     if not isinstance(part.dt, str):
         return float(part.dt or 1.0)
-    values = floats(array(table, part.dt)).reshape(-1)
+    stored = array(table, part.dt).reshape(-1)
+    values = floats(stored) if stored.dtype.kind in "biuf" else np.zeros(0)
     if len(values) not in (1, count) or not (np.isfinite(values) & (values > 0)).all():
+        found = f"{stored[:3].tolist()}"[:100] + f" ({len(stored)} of type {stored.dtype})"
         expected = f"one positive number of seconds, or {count}, one for each episode"
-        raise DataError(
-            table.file, key=part.dt, found=f"{values[:3].tolist()} ({len(values)} numbers)", expected=expected
-        )
+        raise DataError(table.file, key=part.dt, found=found, expected=expected)
     return float(values[number] if len(values) > 1 else values[0])
 
 
-def divided_rows(table: Table, part: Part) -> list[tuple[str, int, int, str]]:
-    """Name, first row, end and variable of each episode."""
+def divided_rows(table: Table, part: Part) -> list[tuple[str, Rows, str]]:
+    """Name, rows and variable of each episode."""
     if part.each:
-        return [(name, 0, row_count(table, part, name), name) for name in part.each]
+        counts = [(name, row_count(table, part, name)) for name in part.each]
+        return [(name, Rows(0, count, count), name) for name, count in counts]
     rows = row_count(table, part, "")
     if part.lengths:
         return by_lengths(table, part, rows)
     if part.trial:
         return by_trial(table, part, part.trial, rows)
-    return [(part.name or table.file.stem, 0, rows, "")]
+    return [(part.name or table.file.stem, Rows(0, rows, rows), "")]
 
 
 def row_count(table: Table, part: Part, variable: str) -> int:
@@ -126,7 +152,7 @@ def row_count(table: Table, part: Part, variable: str) -> int:
     return next(iter(counts.values()))
 
 
-def by_lengths(table: Table, part: Part, rows: int) -> list[tuple[str, int, int, str]]:
+def by_lengths(table: Table, part: Part, rows: int) -> list[tuple[str, Rows, str]]:
     """Episodes one after another, by their lengths."""
     key = part.lengths or ""
     lengths = array(table, key)
@@ -152,19 +178,24 @@ def by_lengths(table: Table, part: Part, rows: int) -> list[tuple[str, int, int,
             expected=f"{len(counts)}, one for each episode",
         )
     prefix = f"{part.name}/" if part.name else ""
-    return [(prefix + name, a, b, "") for name, (a, b) in zip(names, pairwise(ends), strict=True)]
+    return [(prefix + name, found, "") for name, found in zip(names, consecutive(ends), strict=True)]
 
 
-def by_trial(table: Table, part: Part, trial: Reference, rows: int) -> list[tuple[str, int, int, str]]:
+def consecutive(ends: Sequence[int]) -> list[Rows]:
+    """The rows of episodes one after another, from where each begins and the last one ends."""
+    return [Rows(a, b, ends[-1], number, len(ends) - 1) for number, (a, b) in enumerate(pairwise(ends))]
+
+
+def by_trial(table: Table, part: Part, trial: Reference, rows: int) -> list[tuple[str, Rows, str]]:
     """Episodes as runs of rows with the same trial number."""
-    numbers = column(table, trial, "", 0, rows)
+    numbers = column(table, trial, "", Rows(0, rows, rows))
     if np.isnan(numbers).any():
         raise DataError(
             table.file, key=trial.key, found="a row without its trial", expected="a trial number in every row"
         )
     edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), rows]
     prefix = f"{part.name}/" if part.name else ""
-    runs = [(f"{prefix}{numbers[a]:g}", a, b, "") for a, b in pairwise(edges)]
+    runs = [(f"{prefix}{numbers[run.start]:g}", run, "") for run in consecutive(edges)]
     if len({run[0] for run in runs}) != len(runs):
         raise DataError(
             table.file, key=trial.key, found="a trial whose rows are apart", expected="the rows of a trial together"
@@ -174,15 +205,15 @@ def by_trial(table: Table, part: Part, trial: Reference, rows: int) -> list[tupl
 
 def spanned_episode(table: Table, span: Span) -> Episode:
     """The episode of these rows."""
-    part, rows = span.part, span.stop - span.start
-    observations = [blocked(table, b, span, rows) for b in part.observations]
+    part, steps = span.part, span.rows.count - 1
+    observations = [blocked(table, b, span, span.rows) for b in part.observations]
     commands = [blocked(table, b, span, action_rows(table, b, span)) for b in part.actions]
     labels = {name: label(table, ref.of(span.variable), span) for name, ref in part.labels.items()}
     return assembled(
         table.file,
         span.name,
         observations=np.concatenate(observations, axis=1),
-        actions=np.concatenate([c[: rows - 1] for c in commands], axis=1) if commands else np.zeros((rows - 1, 0)),
+        actions=np.concatenate([c[:steps] for c in commands], axis=1) if commands else np.zeros((steps, 0)),
         dt=span.dt,
         channels=[c for b in part.observations for c in b.channels],
         inputs=[c for b in part.actions for c in b.channels],
@@ -191,22 +222,24 @@ def spanned_episode(table: Table, span: Span) -> Episode:
     )
 
 
-def action_rows(table: Table, block: Block, span: Span) -> int:
-    """The rows of an action: those of the episode, or one less where the whole file is one and has them so."""
-    rows = span.stop - span.start
-    shape = shape_of(table, block.reference.of(span.variable).key, span.name)
-    return rows - 1 if shape and span.start == 0 and shape[0] == rows - 1 else rows
+def action_rows(table: Table, block: Block, span: Span) -> Rows:
+    """The rows of an action: those of the observations, or one less in each episode where the array has them so."""
+    key, rows = block.reference.of(span.variable).key, span.rows
+    shape = shape_of(table, key, span.name)
+    if shape and shape[0] not in (rows.total, rows.between.total):
+        expected = f"{rows.total} rows as in the observations, or {rows.between.total}, one less for each episode"
+        raise DataError(table.file, episode=span.name, key=key, found=f"{shape[0]} rows", expected=expected)
+    return rows.between if shape and shape[0] == rows.between.total else rows
 
 
 def dropped(table: Table, span: Span) -> bool:
-    rows = span.stop - span.start
-    return any(action_rows(table, b, span) == rows for b in span.part.actions)
+    return any(action_rows(table, b, span) == span.rows for b in span.part.actions)
 
 
-def blocked(table: Table, block: Block, span: Span, rows: int) -> np.ndarray:
+def blocked(table: Table, block: Block, span: Span, rows: Rows) -> np.ndarray:
     """The columns of a block, scaled."""
     reference = block.reference.of(span.variable)
-    values = sliced(table, reference, span.name, span.start, span.start + rows)
+    values = sliced(table, reference, span.name, rows)
     if values.shape[1] != len(block.channels):
         found = f"{values.shape[1]} columns"
         raise DataError(
@@ -223,18 +256,18 @@ def blocked(table: Table, block: Block, span: Span, rows: int) -> np.ndarray:
 
 def scale_factor(table: Table, key: str) -> float:
     value = single(table, key)
-    if isinstance(value, str):
-        raise DataError(table.file, key=key, found=f"the text {value[:40]!r}", expected="a number to scale by")
+    if isinstance(value, str) or not np.isfinite(value):
+        raise DataError(table.file, key=key, found=f"{value!r}"[:40], expected="a finite number to scale by")
     return float(value)
 
 
 def label(table: Table, reference: Reference, span: Span) -> np.ndarray:
     """A label keeps the type it has in the file."""
-    return sliced(table, reference, span.name, span.start, span.stop, lambda x: x)[:, 0]
+    return sliced(table, reference, span.name, span.rows, lambda x: x)[:, 0]
 
 
-def column(table: Table, reference: Reference, episode: str, start: int, stop: int) -> np.ndarray:
-    values = sliced(table, reference, episode, start, stop)
+def column(table: Table, reference: Reference, episode: str, rows: Rows) -> np.ndarray:
+    values = sliced(table, reference, episode, rows)
     if values.shape[1] != 1:
         raise DataError(
             table.file, episode=episode, key=reference.key, found=f"{values.shape[1]} columns", expected="one"
@@ -242,17 +275,17 @@ def column(table: Table, reference: Reference, episode: str, start: int, stop: i
     return values[:, 0].astype(np.float64)
 
 
-def sliced(
-    table: Table, reference: Reference, episode: str, start: int, stop: int, cast: Callable = floats
-) -> np.ndarray:
+def sliced(table: Table, reference: Reference, episode: str, rows: Rows, cast: Callable = floats) -> np.ndarray:
     """Rows of the columns that are meant, as (rows, columns)."""
     values = array(table, reference.key, episode)
-    if values.ndim not in (1, 2) or len(values) < stop or values.dtype.kind not in "biuf":
+    # Any other number of rows is another rate or another division: its first rows would be those of other times.
+    if values.ndim not in (1, 2) or len(values) != rows.total or values.dtype.kind not in "biuf":
         raise DataError(
             table.file, episode=episode, key=reference.key, found=f"{values.dtype} {values.shape}",
-            expected=f"numbers, (rows,) or (rows, columns) with at least {stop} rows",
+            expected=f"numbers, (rows,) or (rows, columns), with {rows.total} rows",
         )  # fmt: skip
-    chosen = values[start:stop].reshape(stop - start, -1)
+    chosen = values[rows.start : rows.stop]
+    chosen = chosen[:, None] if chosen.ndim == 1 else chosen
     if reference.last is not None:
         if reference.last > chosen.shape[1]:
             found = f"{chosen.shape[1]} columns"

@@ -8,6 +8,8 @@ from vhydro.data.errors import DataError
 
 GAP = 1.5  # steps longer than this many usual steps are gaps
 JITTER = 0.01  # of a step; less than this is not worth a note
+LONGEST_STEP = 1000.0  # s; a longer one is hardly meant in seconds
+SMALLER_UNITS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 def step_from_stamps(file: Path, episode: str, key: str, time: np.ndarray) -> tuple[float, tuple[str, ...]]:
@@ -29,6 +31,18 @@ def step_from_stamps(file: Path, episode: str, key: str, time: np.ndarray) -> tu
         )  # fmt: skip
     dt = float(np.median(steps))
     return dt, unevenness(episode, steps, dt)
+
+
+def refuse_unlikely_seconds(file: Path, episode: str, key: str, stamps: np.ndarray, dt: float) -> None:
+    """Raises where whole numbers without a unit make very long steps in seconds, and usual ones in a smaller unit."""
+    likely = {unit: dt * size for unit, size in SMALLER_UNITS.items() if dt * size <= LONGEST_STEP}
+    if dt > LONGEST_STEP and likely and (stamps == np.round(stamps)).all():
+        steps = ", ".join(f"{step:.3g} s in {unit}" for unit, step in likely.items())
+        raise DataError(
+            file, episode=episode, key=key, found=f"time stamps {dt:.3g} apart, without a unit ({steps})",
+            expected=f"seconds, with steps of at most {LONGEST_STEP:g} s",
+            remedy='Say "time_unit" ("s", "ms", "us" or "ns") in NAME.channels.json beside the file.',
+        )  # fmt: skip
 
 
 def unevenness(episode: str, steps: np.ndarray, dt: float) -> tuple[str, ...]:

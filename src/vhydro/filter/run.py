@@ -119,6 +119,13 @@ def padded_length(rows: int) -> int:
 
 
 def _prepared(model, proposal, settings, episodes, key):
+    if isinstance(episodes, Episode) or not all(isinstance(e, Episode) for e in episodes):
+        raise ValueError(
+            "`filter` takes one Episode, `filter_episodes` and `log_evidence` several; "
+            f"got {type(episodes).__name__ if isinstance(episodes, Episode) else [type(e).__name__ for e in episodes]}."
+        )
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise ValueError(f"key is {key!r}; expected a random key such as `jax.random.key(0)`.")
     if not episodes:
         raise ValueError("no episodes given; expected at least one.")
     model.validate()
@@ -132,10 +139,9 @@ def _prepared(model, proposal, settings, episodes, key):
 def refuse_other_channels(model: HybridModel, episode: Episode) -> None:
     names = tuple(c.name for c in episode.channels)
     if names != model.channels:
-        raise ValueError(
-            f"the episode has channels {list(names)}, the model expects {list(model.channels)}. "
-            "Pick and order them with `episode.select(model.channels)`."
-        )
+        missing = [n for n in model.channels if n not in names]
+        remedy = f"It lacks {missing}." if missing else "Pick and order them with `episode.select(model.channels)`."
+        raise ValueError(f"the episode has channels {list(names)}, the model expects {list(model.channels)}. {remedy}")
     if episode.actions.shape[1] != model.inputs:
         raise ValueError(f"the episode has {episode.actions.shape[1]} inputs, the model expects {model.inputs}.")
 

@@ -1,0 +1,28 @@
+"""The examples of the README and of docs/data.md run as they are written, in order."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for document in ("README.md", "docs/data.md"):
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text("utf-8"), re.DOTALL)
+        assert blocks
+        for block in blocks:
+            exec(block, names)  # our own documents
+    assert names["out"].belief.mode.shape == (201, 2)
+    assert names["out"].record.certified.mean() > 0.9
+    assert names["labelled"].labels.keys() >= {"regime", "configuration", "friction", "proxy"}
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/data.md", "docs/certificates.md"])
+def test_links_lead_somewhere(document):
+    text = (ROOT / document).read_text("utf-8")
+    for target in re.findall(r"\]\((?!https?://)([^)#]+)\)", text):
+        assert (ROOT / document).parent.joinpath(target).exists(), target
