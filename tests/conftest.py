@@ -15,3 +15,11 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
 jaxtyping.install_import_hook("vhydro", "beartype.beartype")
+
+# A file runs on one worker; those that take longest go first, so that none is left over at the end.
+LONGEST = ("test_training", "test_evidence", "test_robust", "test_objective", "test_demo_whole", "test_stream")
+
+
+def pytest_collection_modifyitems(items):
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
