@@ -119,6 +119,12 @@ PATHWISE = {
         logs(),
         FilterSettings(particles=8, gate=Gate(fixed=0.3), soft=0.7),
     ),
+    "branches cut": (
+        switching,
+        lambda m: ConditionedProposal(),
+        logs(),
+        FilterSettings(particles=8, marginal=True),
+    ),
 }
 
 

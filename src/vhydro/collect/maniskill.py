@@ -11,9 +11,8 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from vhydro.collect.worker import Event, interpreter, run_worker
+from vhydro.collect.worker import Event, attempts_bar, interpreter, refuse_existing, run_worker
 
 Task = Literal["PickCube", "PokeCube", "PullCube", "PushCube", "StackCube", "PullCubeTool", "PegInsertionSide"]
 WORKER = Path(__file__).parent / "maniskill_worker"
@@ -69,10 +68,10 @@ class Collected(NamedTuple):
 
 def collect_maniskill(config: ManiSkillConfig) -> Collected:
     """The episodes asked for, in `config.file`; shows progress and reports what came out."""
-    _refuse_existing(config)
+    refuse_existing(config.out, (config.file, config.file.with_suffix(".json")), overwrite=config.overwrite)
     python = interpreter(config.python, VARIABLE, FOLDER, "mani_skill", REMEDY)
     console = Console()
-    with _progress(console) as progress:
+    with attempts_bar(console) as progress:
         bar = progress.add_task(f"{config.task} ({config.policy})", total=config.episodes, failures=0)
         failures = 0
 
@@ -104,29 +103,9 @@ def summary(policy: str, collected: Collected) -> str:
     return f"{rate}; {lengths}.\n{collected.file}: {megabytes:.1f} MB in {collected.seconds:.0f} s."
 
 
-def _refuse_existing(config: ManiSkillConfig) -> None:
-    if config.out.exists() and not config.out.is_dir():
-        raise ValueError(f"out is {config.out}, which is a file; expected a folder. Choose another --out.")
-    existing = next((p for p in (config.file, config.file.with_suffix(".json")) if p.exists()), None)
-    if existing and not config.overwrite:
-        raise ValueError(f"{existing} exists; nothing was done. Pass --overwrite to replace it, or another --out.")
-
-
 def _arguments(config: ManiSkillConfig) -> list[str]:
     """What the worker is told."""
     given = {name: str(getattr(config, name)) for name in ("episodes", "seed", "policy", "noise")}
     pairs = [f"--{name}={value}" for name, value in given.items()]
     flags = ["--overwrite"] if config.overwrite else []
     return [config.task, *pairs, f"--out={config.out.absolute()}", *flags]
-
-
-def _progress(console: Console) -> Progress:
-    failed = TextColumn("{task.fields[failures]} failed")
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        failed,
-        TimeElapsedColumn(),
-        console=console,
-    )

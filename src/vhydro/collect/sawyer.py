@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 
-from vhydro.collect.worker import Event, interpreter, run_worker
+from vhydro.collect.worker import Event, attempts_bar, interpreter, refuse_existing, run_worker
 
 Family = Literal["tower", "laundry", "search", "bridge"]
 FILES = {
@@ -57,11 +57,11 @@ class SawyerConfig:
 
 def collect_sawyer(config: SawyerConfig) -> Path:
     """The file of collected episodes, whole or not at all; shows progress and reports what came out."""
-    _refuse_existing(config)
+    refuse_existing(config.out, (config.file,), overwrite=config.overwrite)
     python = interpreter(config.python, VARIABLE, FOLDER, "robosuite", REMEDY)
     config.out.mkdir(parents=True, exist_ok=True)
     began, console = time.perf_counter(), Console()
-    with _progress(console) as progress:
+    with attempts_bar(console) as progress:
         bar = progress.add_task(f"{config.family} ({config.policy})", total=config.episodes, failures=0)
         done = run_worker(python, WORKER, _arguments(config), lambda event: _show(progress, bar, event))
     console.print(summary(config, done, time.perf_counter() - began), highlight=False, soft_wrap=True)
@@ -78,23 +78,10 @@ def summary(config: SawyerConfig, done: Event, seconds: float) -> str:
     return f"{rate}; {steps}.\n{config.file}: {megabytes:.1f} MB in {seconds:.0f} s."
 
 
-def _refuse_existing(config: SawyerConfig) -> None:
-    if config.out.exists() and not config.out.is_dir():
-        raise ValueError(f"out is {config.out}, which is a file; expected a folder. Choose another --out.")
-    if config.file.exists() and not config.overwrite:
-        raise ValueError(f"{config.file} exists; nothing was done. Pass --overwrite to replace it, or another --out.")
-
-
 def _arguments(config: SawyerConfig) -> list[str]:
     """What the worker is told."""
     given = [f"--{name}={getattr(config, name)}" for name in ("episodes", "seed", "policy")]
     return [config.family, str(config.file.absolute()), *given]
-
-
-def _progress(console: Console) -> Progress:
-    failed = TextColumn("{task.fields[failures]} failed")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), failed, TimeRemainingColumn())
-    return Progress(*columns, console=console)
 
 
 def _show(progress: Progress, bar: TaskID, event: Event) -> None:

@@ -15,11 +15,30 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
 EVENTS = ("attempt", "episode", "done", "error")
 TAIL = 12  # lines of a crashed worker's words that are shown
 PATIENCE = 5.0  # seconds a worker has to end after it was asked to
 
 Event = Mapping[str, Any]
+
+
+def refuse_existing(out: Path, files: Sequence[Path], *, overwrite: bool) -> None:
+    """Raises, before a simulator starts, where its files cannot be put."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out is {out}, which is a file; expected a folder. Choose another --out.")
+    existing = next((p for p in files if p.exists()), None)
+    if existing and not overwrite:
+        raise ValueError(f"{existing} exists; nothing was done. Pass --overwrite to replace it, or another --out.")
+
+
+def attempts_bar(console: Console) -> Progress:
+    """A bar of the episodes kept, with the number of failed attempts."""
+    failed = TextColumn("{task.fields[failures]} failed")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), failed, TimeElapsedColumn())
+    return Progress(*columns, console=console)
 
 
 def interpreter(explicit: Path | str | None, variable: str, folder: str, module: str, remedy: str) -> Path:

@@ -80,7 +80,7 @@ def temporary_sibling(path: Path, *, overwrite: bool) -> Iterator[Path]:
             path,
             found="a file or folder there already",
             expected="a new name",
-            remedy="Choose another, or overwrite it.",
+            remedy="Choose another, or replace it with `--overwrite` (`overwrite=True`).",
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))

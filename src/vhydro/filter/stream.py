@@ -43,7 +43,7 @@ class Stream:
         model.validate()
         refuse_mismatch(model, proposal, settings)
         refuse_bad_dt(dt)
-        self._model, self._key = model, key
+        self._model = model
         self._dtype = np.dtype(model.dtype)
         layout = noise_layout(model, proposal, settings)
 
