@@ -115,7 +115,7 @@ def _limits() -> str:
         "A guide that meets the dark for the first time is the case the gate is made for. The more of it the "
         "guide has seen while learning (<code>--guide-occlusion</code>), the less the gate has to add. Conservative "
         "gives half of every step to the model's own prediction, whether it is needed or not; adaptive gives what the "
-        "certificate asks for, and is the one that tells a step it cannot vouch for before drawing it."
+        "certificate asks for."
     )
 
 
