@@ -54,19 +54,24 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Penetration:
-    """`½ max(0, ±(z_axis − at))²`: the energy of a unit spring that only pushes, on one side of `at`."""
+    """`[±(z_axis − at)]₊^power / power`: the energy of a unit spring that only pushes, on one side of `at`.
+
+    Power 2 is a linear spring; 1 is a constant force, 3 a spring that stiffens.
+    """
 
     axis: int
     at: float
     side: Literal["above", "below"] = "above"
+    power: int = 2
 
     def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
         gap = z[self.axis] - self.at
-        return 0.5 * jnp.maximum(gap if self.side == "above" else -gap, 0.0) ** 2
+        return jnp.maximum(gap if self.side == "above" else -gap, 0.0) ** self.power / self.power
 
     def text(self, names: Sequence[str]) -> str:
         name = names[self.axis]
-        return f"½[{name} − {self.at:g}]₊²" if self.side == "above" else f"½[{self.at:g} − {name}]₊²"
+        depth = f"[{name} − {self.at:g}]₊" if self.side == "above" else f"[{self.at:g} − {name}]₊"
+        return {1: depth, 2: f"½{depth}²", 3: f"⅓{depth}³"}.get(self.power, f"{depth}^{self.power}/{self.power}")
 
 
 Term = Monomial | Sine | Cosine | Penetration

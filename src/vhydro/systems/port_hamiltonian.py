@@ -94,8 +94,9 @@ def slope(term: Term, axis: int, z: State):
             return jnp.cos(z[axis]) if at_axis == axis else 0.0
         case Cosine(at_axis):
             return -jnp.sin(z[axis]) if at_axis == axis else 0.0
-        case Penetration(at_axis, at):
-            return z[axis] - at if at_axis == axis else 0.0
+        case Penetration(at_axis, at, side, power):
+            sign = 1.0 if side == "above" else -1.0
+            return sign * (sign * (z[axis] - at)) ** (power - 1) if at_axis == axis else 0.0
 
 
 def fastest(law: Law) -> float:

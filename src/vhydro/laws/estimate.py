@@ -1,0 +1,275 @@
+"""The default estimator: weak form, then hybrid multiple shooting on positions, supports compared by BIC."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from vhydro.laws import weak
+from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
+from vhydro.laws.form import Form, form_of, momentum_degree
+from vhydro.laws.guards import Sorted, at_rest, labels, sort_modes
+from vhydro.laws.problem import Problem
+from vhydro.laws.recording import Recording
+from vhydro.laws.support import Choice, best_subset
+from vhydro.laws.tracks import Tracks, prepared
+from vhydro.laws.windows import cut
+from vhydro.library import Penetration
+
+
+@dataclass(frozen=True)
+class ShootingConfig:
+    """How windows are followed and supports compared."""
+
+    bump: int = 16  # samples: half the width of the weak form's bumps
+    lengths: tuple[int, ...] = (60, 240, 960)  # samples in a window: short ones to come near, long ones to decide
+    rounds: int = 4  # of choosing a support and fitting it, at the longest length
+    worst: float = 3.0  # times the usual misfit, beyond which a window is set aside: it started wrongly
+    largest_turn: float = 0.25  # rad of the stiffest contact in one step of integration
+
+
+class Estimate(NamedTuple):
+    """A hybrid law's parameters with their uncertainty, and how well it fits."""
+
+    form: Form
+    theta: np.ndarray
+    support: np.ndarray  # which entries are part of the law
+    covariance: np.ndarray  # (entries, entries); 0 for what is known or left out
+    chi_square: float  # misfit over what sensor noise alone would leave
+    windows: int = 0
+    set_aside: int = 0  # windows no start of which the law could follow
+    notes: tuple[str, ...] = ()
+
+
+class Weak(NamedTuple):
+    """The weak form's law, in units of mass 1, with its contacts' places."""
+
+    form: Form
+    choice: Choice
+    places: np.ndarray
+    moments: weak.Moments
+
+
+def base_mode(tracks: Tracks, resting: tuple[int, ...]) -> int:
+    """The mode of the base law: of those that move, the one that is on the longest."""
+    weight = tracks.modes.sum((0, 1))
+    weight[list(resting)] = -1
+    return int(np.argmax(weight))
+
+
+def sorted_by_motion(tracks: Tracks) -> tuple[Sorted, int]:
+    """What every mode is, and which is the base."""
+    resting = at_rest(tracks.modes, tracks.smooth.velocity, tracks.velocity_noise)
+    base = base_mode(tracks, resting)
+    own = tracks.smooth._replace(position=tracks.smooth.position + tracks.carried)
+    return sort_modes(tracks.modes, own, base, resting), base
+
+
+def weak_law(tracks: Tracks, problem: Problem, bump: int, *, momenta: bool = True) -> Weak:
+    """The weak form's law; its contacts' places are moved once to where their springs begin to push."""
+    sorted_modes, base = sorted_by_motion(tracks)
+    form = form_of(problem, base, sorted_modes.guards, sorted_modes.resting)
+    places = np.zeros(len(form.entries))
+    for b, i in form.places.items():
+        places[i] = sorted_modes.places[form.blocks[b].mode]
+    now = labels(tracks.modes)
+    on = np.stack([now == b.mode for b in form.blocks], -1) * 1.0 if form.blocks else np.zeros((*now.shape, 0))
+    moves = ~np.isin(now, form.resting) * 1.0
+    optional = np.array([e.kind == "energy" and not e.is_kinetic for e in form.entries])
+    if not momenta:
+        optional &= np.array([e.term is None or momentum_degree(e.term) == 0 for e in form.entries])
+    springs = np.array([isinstance(e.term, Penetration) and e.term.power == 2 for e in form.entries])
+    contact = np.array([isinstance(e.term, Penetration) for e in form.entries])
+    first = weak.moments(form, tracks, on, moves, places, bump)
+    shallow = optional & ~(contact & np.array([isinstance(e.term, Penetration) and e.term.power == 3 for e in form.entries]))
+    places = _shifted(form, places, weak_choice(form, first, shallow).theta, springs, tracks)
+    moments = weak.moments(form, tracks, on, moves, places, bump)
+    return Weak(form, weak_choice(form, moments, optional), places, moments)
+
+
+def weak_choice(form: Form, moments: weak.Moments, optional: np.ndarray) -> Choice:
+    """The best subset of the weak form's columns, its penalty in units of the misfit it leaves."""
+    always = np.array([e.kind in ("dissipation", "port") for e in form.entries]) & (form.known != 0)
+    penalty = np.log(moments.rows) + 2 * np.log(max(optional.sum(), 1))
+    dense = best_subset(moments.gram, moments.cross, moments.square, 0.0, always=always | optional, optional=~always & False)
+    scale = max(dense.misfit, 1e-300) / moments.rows
+    return best_subset(
+        moments.gram / scale, moments.cross / scale, moments.square / scale, penalty, always=always, optional=optional
+    )
+
+
+def _shifted(form: Form, places: np.ndarray, theta: np.ndarray, springs: np.ndarray, tracks: Tracks) -> np.ndarray:
+    """The places moved to where constant force and spring together vanish, if that is near."""
+    out = places.copy()
+    reach = 0.1 * np.nanstd(tracks.positions, axis=(0, 1))
+    for b, i in form.places.items():
+        guard = form.blocks[b].guard
+        assert guard is not None
+        force = next(theta[j] for j, e in enumerate(form.entries) if e.block == b and _power(e.term) == 1)
+        spring = next(theta[j] for j, e in enumerate(form.entries) if e.block == b and springs[j])
+        if spring > 0 and abs(force / spring) < reach[guard.axis]:
+            out[i] = places[i] - guard.sign * force / spring
+    return out
+
+
+def _power(term) -> int:
+    return term.power if isinstance(term, Penetration) else 0
+
+
+def first_guess(law: Weak, tracks: Tracks) -> tuple[np.ndarray, np.ndarray]:
+    """Parameters and support to start shooting from: the weak form's, its contacts as plain springs.
+
+    A spring that noise has washed out is replaced by the one whose half period the contacts last.
+    """
+    form = law.form
+    theta = weak.in_units_of_force(form, law.choice.theta)
+    mass = weak.masses(form, law.choice.theta)
+    support = law.choice.support.copy()
+    lasting = {b: _contact_time(tracks, block.mode) for b, block in enumerate(form.blocks) if block.guard}
+    for i, e in enumerate(form.entries):
+        if e.kind == "place":
+            theta[i], support[i] = law.places[i], True
+        if e.is_kinetic:
+            support[i] = True
+        if isinstance(e.term, Penetration):
+            support[i] = e.term.power == 2
+            theta[i] = max(theta[i], mass[e.term.axis] * (np.pi / lasting[e.block]) ** 2) if support[i] else 0.0
+        if e.kind == "dissipation" and np.isnan(form.known[i]):
+            theta[i] = max(theta[i], 0.0)
+    return np.where(support, theta, 0.0), support
+
+
+def _contact_time(tracks: Tracks, mode: int) -> float:
+    """The median time a contact lasts."""
+    on = labels(tracks.modes) == mode
+    edges = np.diff(np.pad(on, ((0, 0), (1, 1))).astype(int), axis=1)
+    lengths = np.concatenate([np.flatnonzero(e < 0) - np.flatnonzero(e > 0) for e in edges])
+    return float(np.median(lengths)) * tracks.dt if len(lengths) else np.inf
+
+
+def shooting(recording: Recording, problem: Problem, config: ShootingConfig = ShootingConfig()) -> Estimate:  # noqa: B008
+    """The law of every mode from positions alone."""
+    tracks = prepared(recording, problem)
+    law = weak_law(tracks, problem, config.bump, momenta=False)
+    theta, support = first_guess(law, tracks)
+    with jax.enable_x64(True):
+        return shot(law.form, tracks, theta, support, config)
+
+
+def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, select: bool = True) -> Estimate:
+    """The estimate that shooting reaches from a first guess, through windows of growing length."""
+    states = _first_states(form, tracks, theta)
+    for length in config.lengths:
+        windows, where = cut(form, tracks, length)
+        shooter = Shooter(form, windows, tracks.dt, _substeps(form, theta, tracks.dt, config))
+        starts = started(shooter, theta, states[where[:, 0], where[:, 1]], steps=6 if length == config.lengths[0] else 3)
+        fit, kept = _rescued(shooter, theta, support, starts, config)
+        if select and length == config.lengths[-1]:
+            fit, support = _selected(kept, fit, support, config.rounds)
+        theta, states = fit.theta, _followed(states, fit, where, kept)
+    return _estimate(form, fit, kept, shooter, support)
+
+
+def _rescued(shooter: Shooter, theta, support, starts, config: ShootingConfig) -> tuple[Fit, Shooter]:
+    """The fit to the windows that can be followed; those set aside are tried once more with the law it found."""
+    active = support & shooter.form.free
+    kept = shooter.without(_hopeless(shooter, theta, starts, config))
+    fit = descended(kept, theta, active, starts)
+    again = started(shooter, fit.theta, fit.starts, steps=4)
+    dropped = _hopeless(shooter, fit.theta, again, config)
+    if (dropped != ~kept.used).any():
+        kept = shooter.without(dropped)
+        fit = descended(kept, fit.theta, active, again)
+    return fit, kept
+
+
+def _selected(shooter: Shooter, fit: Fit, support: np.ndarray, rounds: int) -> tuple[Fit, np.ndarray]:
+    """The fit on the best support found: the linearised problem proposes, the misfit itself decides by BIC."""
+    form, freedom = shooter.form, max(shooter.freedom.sum() - support.sum(), 1)
+    for _ in range(rounds):
+        scale = _misfit(shooter, fit) / freedom
+        chosen = _choice(form, fit, _curvature(shooter, fit, form.free), scale, freedom)
+        if (chosen.support == support[form.free]).all():
+            break
+        theta, other = _adopted(form, fit.theta, support, chosen)
+        tried = descended(shooter, theta, other & form.free, fit.starts)
+        penalty = _penalty(form, freedom) * (int(other.sum()) - int(support.sum()))
+        if (_misfit(shooter, tried) - _misfit(shooter, fit)) / scale + penalty >= 0:
+            break
+        fit, support = tried, other
+    return fit, support
+
+
+def _curvature(shooter: Shooter, fit: Fit, picked: np.ndarray) -> Normal:
+    """The normal equations at a fit."""
+    return shooter.normal(fit.theta, np.flatnonzero(picked), fit.starts, np.zeros(len(fit.starts)))
+
+
+def _misfit(shooter: Shooter, fit: Fit) -> float:
+    return float(fit.course.misfit[shooter.used].sum())
+
+
+def _optional(form: Form) -> np.ndarray:
+    """Which of the free entries a law may do without."""
+    entries = [e for e, free in zip(form.entries, form.free, strict=True) if free]
+    return np.array([(e.kind == "energy" and not e.is_kinetic) or e.kind == "port" for e in entries])
+
+
+def _penalty(form: Form, freedom: float) -> float:
+    """The extended BIC's price of one entry: it pays for the data's size and for how many were on offer."""
+    return float(np.log(freedom) + 2 * np.log(max(_optional(form).sum(), 1)))
+
+
+def _first_states(form: Form, tracks: Tracks, theta: np.ndarray) -> np.ndarray:
+    """The smoothed states, with momenta: (episodes, times, coordinates)."""
+    kinetic = {e.term.powers.index(2) - form.positions: theta[i] for i, e in enumerate(form.entries) if e.is_kinetic}
+    mass = np.array([0.5 / kinetic[axis] for axis in range(form.positions)])
+    q, v = tracks.smooth.position + tracks.carried, tracks.smooth.velocity
+    return np.nan_to_num(np.concatenate([q, mass * v], -1))
+
+
+def _followed(states: np.ndarray, fit: Fit, where: np.ndarray, shooter: Shooter) -> np.ndarray:
+    """The states with those of every window that was followed well put in."""
+    out = states.copy()
+    for (episode, first), path, length in zip(where, fit.course.states, shooter.last, strict=True):
+        out[episode, first : first + length] = path[:length]
+    return out
+
+
+def _substeps(form: Form, theta: np.ndarray, dt: float, config: ShootingConfig) -> int:
+    mass = min(0.5 / theta[i] for i, e in enumerate(form.entries) if e.is_kinetic)
+    stiffest = max([theta[i] for i, e in enumerate(form.entries) if _power(e.term) == 2], default=0.0)
+    return max(1, int(np.ceil(np.sqrt(max(stiffest, 0.0) / mass) * dt / config.largest_turn)))
+
+
+def _hopeless(shooter: Shooter, theta: np.ndarray, starts: np.ndarray, config: ShootingConfig) -> np.ndarray:
+    """Which windows no start was found for."""
+    ratio = shooter.course(theta, starts).misfit / np.maximum(shooter.freedom, 1)
+    usual = np.median(ratio[shooter.used]) if shooter.used.any() else 1.0
+    return ~(ratio <= config.worst * max(usual, 1.0))
+
+
+def _choice(form: Form, fit: Fit, normal: Normal, scale: float, freedom: float) -> Choice:
+    """The support that the linearised problem asks for, every subset tried."""
+    theta, optional = fit.theta[form.free], _optional(form)
+    gram, cross = normal.gram / scale, (normal.cross + normal.gram @ theta) / scale
+    square = freedom + (2 * normal.cross @ theta + theta @ normal.gram @ theta) / scale
+    return best_subset(gram, cross, square, _penalty(form, freedom), always=~optional, optional=optional)
+
+
+def _adopted(form: Form, theta: np.ndarray, support: np.ndarray, chosen: Choice) -> tuple[np.ndarray, np.ndarray]:
+    theta, support = theta.copy(), support.copy()
+    theta[form.free], support[form.free] = chosen.theta, chosen.support
+    return theta, support
+
+
+def _estimate(form: Form, fit: Fit, kept: Shooter, whole: Shooter, support: np.ndarray) -> Estimate:
+    freedom = max(kept.freedom.sum() - support.sum(), 1)
+    chi_square = float(fit.course.misfit[kept.used].sum() / freedom)
+    covariance = np.zeros(2 * (len(form.entries),))
+    picked = np.flatnonzero(support & form.free)
+    inverse = np.linalg.pinv(_curvature(kept, fit, support & form.free).gram, rcond=1e-14, hermitian=True)
+    covariance[np.ix_(picked, picked)] = inverse * max(chi_square, 1.0)
+    count, used = int(whole.used.sum()), int(kept.used.sum())
+    return Estimate(form, fit.theta, support, covariance, chi_square, count, count - used)

@@ -1,0 +1,98 @@
+"""Which modes are contacts, where their surfaces are, and which modes are at rest: read off the modes."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.ndimage import correlate1d
+
+from vhydro.laws.form import Guard
+from vhydro.laws.smoothing import Smooth
+
+MOST_ERROR = 0.25  # balanced error of a place that still counts as what separates a mode from the others
+REST_SHARE = 0.05  # of the fastest mode's speed, below which a mode is at rest …
+SLOW_SHARE = 0.25  # … or below this, if noise alone would look as fast
+
+
+class Sorted(NamedTuple):
+    """What the modes are: contacts with their places, modes told apart otherwise, and modes at rest."""
+
+    guards: dict[int, Guard | None]
+    places: dict[int, float]
+    resting: tuple[int, ...]
+
+
+def steady(modes: np.ndarray, half_width: int = 2) -> np.ndarray:
+    """The mode weights averaged over a few samples, so that a single wrong label does not count."""
+    kernel = np.ones(2 * half_width + 1)
+    total = correlate1d(modes, kernel, axis=1, mode="nearest")
+    return total / np.maximum(total.sum(-1, keepdims=True), 1e-300) * (modes.sum(-1, keepdims=True) > 0)
+
+
+def labels(modes: np.ndarray) -> np.ndarray:
+    """The steadied most likely mode at every sample; −1 in padding."""
+    return np.where(modes.sum(-1) > 0, np.argmax(steady(modes), -1), -1)
+
+
+def at_rest(modes: np.ndarray, velocity: np.ndarray, noise: np.ndarray) -> tuple[int, ...]:
+    """The modes in which nothing moves; `noise` is the standard deviation of each velocity."""
+    weights = steady(modes)
+    speeds = np.array([_speed(weights[..., m], velocity) for m in range(modes.shape[-1])])
+    top = np.max(speeds[np.isfinite(speeds)], initial=0.0)
+    slow = (speeds < SLOW_SHARE * top) & (speeds < 1.5 * noise.max())
+    return tuple(int(m) for m in np.flatnonzero((speeds < REST_SHARE * top) | slow))
+
+
+def sort_modes(modes: np.ndarray, smooth: Smooth, base: int, resting: tuple[int, ...]) -> Sorted:
+    """What every mode is, from where and how fast things were while it was on."""
+    weights = steady(modes)
+    guards: dict[int, Guard | None] = {}
+    places: dict[int, float] = {}
+    for mode in range(modes.shape[-1]):
+        if mode == base or mode in resting:
+            continue
+        guard, place, error = _surface(weights[..., mode], smooth.position)
+        moving = [_direction_error(weights[..., mode], smooth.velocity[..., i]) for i in range(smooth.velocity.shape[-1])]
+        if error < MOST_ERROR and error < min(moving):
+            guards[mode], places[mode] = guard, place
+        else:
+            guards[mode] = None
+    return Sorted(guards, places, resting)
+
+
+def _speed(weight: np.ndarray, velocity: np.ndarray) -> float:
+    """The median speed while a mode is surely on: of its noise, hardly any."""
+    sure = weight > 0.9
+    return float(np.nanmedian(np.abs(velocity[sure]).max(-1))) if sure.any() else np.inf
+
+
+def _surface(weight: np.ndarray, position: np.ndarray) -> tuple[Guard, float, float]:
+    """The place on the axis and side that best tells a mode from the others, with its balanced error."""
+    best: tuple[Guard, float, float] = (Guard(0, "above"), 0.0, np.inf)
+    for axis in range(position.shape[-1]):
+        for side in ("above", "below"):
+            guard = Guard(axis, side)
+            place, error = _threshold(weight, guard.sign * position[..., axis])
+            if error < best[2]:
+                best = guard, guard.sign * place, error
+    return best
+
+
+def _threshold(weight: np.ndarray, value: np.ndarray) -> tuple[float, float]:
+    """The threshold with the least balanced error of `value > threshold` as a test for the mode."""
+    use = np.isfinite(value)
+    order = np.argsort(value[use])
+    v, w = value[use][order], weight[use][order]
+    inside, outside = max(w.sum(), 1e-12), max((1 - w).sum(), 1e-12)
+    missed, false = np.cumsum(w), (1 - w).sum() - np.cumsum(1 - w)
+    # The place is where as many are missed as are taken in; whether it tells them apart is asked of each side's share.
+    place = v[int(np.argmin(missed + false))]
+    return float(place), float(np.min(0.5 * (missed / inside + false / outside)))
+
+
+def _direction_error(weight: np.ndarray, velocity: np.ndarray) -> float:
+    """The balanced error of the sign of a velocity as a test for the mode."""
+    use = np.isfinite(velocity)
+    w, forward = weight[use], velocity[use] > 0
+    inside, outside = max(w.sum(), 1e-12), max((1 - w).sum(), 1e-12)
+    error = 0.5 * (w[~forward].sum() / inside + (1 - w)[forward].sum() / outside)
+    return float(min(error, 1 - error))

@@ -1,0 +1,206 @@
+"""A recovered law: read as equations, evaluated, simulated and kept in a file."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from vhydro.laws.form import Block, Entry, Form, Guard
+from vhydro.laws.shooting import path as shot_path
+from vhydro.laws.weak import slope
+from vhydro.library import Cosine, Library, Monomial, Penetration, Sine, Term
+
+NORMAL_95 = 1.959964
+
+
+class Number(NamedTuple):
+    """A value and its standard error; an error of 0 means that it was given."""
+
+    value: float
+    error: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The central 95 % interval."""
+        return self.value - NORMAL_95 * self.error, self.value + NORMAL_95 * self.error
+
+
+@dataclass(frozen=True)
+class Law:
+    """A hybrid port-Hamiltonian law with the uncertainty of its parameters.
+
+    `ż = (J − R) ∇H + G a` in every mode, J canonical. `problems` says of a mode why its law is not identified;
+    such a mode's numbers are what was found, and are not to be trusted.
+    """
+
+    coordinates: tuple[str, ...]  # positions first, then their momenta
+    units: tuple[str, ...]
+    inputs: tuple[str, ...]
+    modes: tuple[str, ...]
+    form: Form
+    theta: np.ndarray
+    support: np.ndarray
+    covariance: np.ndarray
+    estimator: str
+    chi_square: float | None = None  # misfit over what sensor noise alone would leave: about 1 for a true law
+    problems: tuple[tuple[int, str], ...] = ()  # (mode, reason)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def positions(self) -> int:
+        return len(self.coordinates) // 2
+
+    def status(self, mode: int) -> Literal["identified", "at rest", "unidentified"]:
+        """Whether the law of a mode may be relied on."""
+        if any(m == mode for m, _ in self.problems):
+            return "unidentified"
+        return "at rest" if mode in self.form.resting else "identified"
+
+    def energy(self, mode: int) -> dict[Term, Number]:
+        """The terms of a mode's Hamiltonian and their coefficients."""
+        out: dict[Term, list[int]] = {}
+        for i, e in self._of(mode, "energy"):
+            if self.support[i]:
+                out.setdefault(self._placed(e), []).append(i)
+        return {term: self._sum(indices) for term, indices in out.items()}
+
+    def dissipation(self, mode: int) -> tuple[Number, ...]:
+        """The diagonal of R on the momenta."""
+        return tuple(self._sum([i for i, e in self._of(mode, "dissipation") if e.axis == a]) for a in self._axes)
+
+    def port(self, mode: int) -> tuple[tuple[Number, ...], ...]:
+        """G: one row for each coordinate."""
+        known = [tuple(Number(g or 0.0, 0.0) for g in self.form.known_port[i]) for i in self._axes]
+        columns = range(len(self.inputs))
+        entries = self._of(mode, "port")
+        rows = [
+            tuple(self._sum([i for i, e in entries if (e.axis, e.column) == (a, j)]) for j in columns)
+            for a in self._axes
+        ]
+        if mode in self.form.resting:
+            known = [tuple(Number(0.0, 0.0) for _ in row) for row in known]
+        return (*known, *rows)
+
+    def acceleration(self, mode: int, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
+        """How fast velocities change, (samples, positions), where H is quadratic in the momenta.
+
+        `v` is `∂H/∂p`: the velocity less what an input imposes on the position.
+        """
+        if mode in self.form.resting:
+            return np.zeros_like(q)
+        energy = self.energy(mode)
+        inverse_mass = np.stack([self._twice_kinetic(energy, i) for i in self._axes])
+        z = np.concatenate([q.T, (v / inverse_mass).T])
+        port = np.array([[n.value for n in row] for row in self.port(mode)])[self.positions :]
+        drag = np.array([n.value for n in self.dissipation(mode)])
+        force = np.stack([-sum((c.value * slope(t, i, z) for t, c in energy.items()), np.zeros(len(q))) for i in self._axes], -1)
+        return inverse_mass * (force - drag * v + a @ port.T)
+
+    def simulate(self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None) -> np.ndarray:
+        """The states (steps + 1, coordinates) from a start, inputs held between samples; contacts come and go.
+
+        A mode that is told apart by something else than a surface is on from beginning to end, if it is `mode`.
+        """
+        held = np.concatenate([actions, actions[-1:]])
+        on = np.array([float(b.guard is None and b.mode == mode) for b in self.form.blocks])
+        with jax.enable_x64(True):
+            return np.asarray(shot_path(self.form, 4, self.theta, np.asarray(start, float), held, on, dt))
+
+    @property
+    def _axes(self) -> range:
+        return range(self.positions)
+
+    def _of(self, mode: int, kind: str) -> list[tuple[int, Entry]]:
+        """The entries of one kind that make up the law of a mode."""
+        if mode in self.form.resting:
+            return []
+        blocks = {-1} | {b for b, block in enumerate(self.form.blocks) if block.mode == mode}
+        return [(i, e) for i, e in enumerate(self.form.entries) if e.kind == kind and e.block in blocks]
+
+    def _sum(self, indices: list[int]) -> Number:
+        use = [i for i in indices if self.support[i] or np.isfinite(self.form.known[i])]
+        return Number(float(self.theta[use].sum()), float(np.sqrt(max(self.covariance[np.ix_(use, use)].sum(), 0.0))))
+
+    def _placed(self, e: Entry) -> Term:
+        assert e.term is not None
+        return replace(e.term, at=float(self.theta[self.form.places[e.block]])) if isinstance(e.term, Penetration) else e.term
+
+    def _twice_kinetic(self, energy: dict[Term, Number], axis: int) -> float:
+        square = Monomial(tuple(2 * (i == self.positions + axis) for i in range(2 * self.positions)))
+        return 2 * energy[square].value
+
+    def save(self, path: str | Path) -> None:
+        """Writes the law as JSON, whole or not at all."""
+        target = Path(path)
+        part = target.with_name(target.name + ".part")
+        part.write_text(json.dumps(_document(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
+        part.replace(target)
+
+
+def load_law(path: str | Path) -> Law:
+    """The law that `Law.save` wrote."""
+    try:
+        document = json.loads(Path(path).read_text("utf-8"))
+        return _law(document)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"{path} does not hold a law ({type(error).__name__}: {error}); expected the JSON that `Law.save` "
+            "writes. Save the law again."
+        ) from error
+
+
+TERMS = {"monomial": Monomial, "sine": Sine, "cosine": Cosine, "penetration": Penetration}
+
+
+def _term(term: Term) -> dict:
+    return {"kind": type(term).__name__.lower(), **vars(term)}
+
+
+def _read_term(document: dict) -> Term:
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items() if k != "kind"}
+    return TERMS[document["kind"]](**fields)
+
+
+def _library(documents: list[dict]) -> Library:
+    return tuple(map(_read_term, documents))
+
+
+def _document(law: Law) -> dict:
+    form = vars(law.form) | {
+        "library": [_term(t) for t in law.form.library],
+        "blocks": [
+            {"mode": b.mode, "guard": b.guard and vars(b.guard), "terms": [_term(t) for t in b.terms]}
+            for b in law.form.blocks
+        ],
+    }
+    names = Form.__dataclass_fields__
+    arrays = {name: getattr(law, name).tolist() for name in ("theta", "support", "covariance")}
+    return {"format": "vhydro law 1"} | vars(law) | arrays | {"form": {k: v for k, v in form.items() if k in names}}
+
+
+def _law(document: dict) -> Law:
+    if document.pop("format", None) != "vhydro law 1":
+        raise ValueError("its format is not 'vhydro law 1'")
+    form = document["form"]
+    blocks = tuple(
+        Block(b["mode"], Guard(**b["guard"]) if b["guard"] else None, _library(b["terms"])) for b in form["blocks"]
+    )
+    built = Form(
+        **form
+        | {
+            "library": _library(form["library"]),
+            "blocks": blocks,
+            "known_dissipation": tuple(form["known_dissipation"]),
+            "known_port": tuple(map(tuple, form["known_port"])),
+            "resting": tuple(form["resting"]),
+        }
+    )
+    arrays = {name: np.array(document[name]) for name in ("theta", "support", "covariance")}
+    if not len(built.entries) == len(arrays["theta"]) == len(arrays["support"]) == len(arrays["covariance"]):
+        raise ValueError(f"{len(arrays['theta'])} parameters for {len(built.entries)} entries")
+    names = {name: tuple(document[name]) for name in ("coordinates", "units", "inputs", "modes", "notes")}
+    problems = tuple((int(m), str(text)) for m, text in document["problems"])
+    return Law(**document | arrays | names | {"form": built, "problems": problems})

@@ -1,0 +1,182 @@
+"""Hybrid multiple shooting: windows of a recording simulated through their contacts, and their sensitivities.
+
+A window starts from a state of its own and follows the law with RK4; where a contact begins or ends inside a
+step, the step is split there. The split point moves with the parameters, so its derivative is exact. Windows of any
+number and length go through one compiled program, LANES at a time and CHUNK samples after CHUNK.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vhydro.laws.form import Form, Guard
+from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
+
+LANES, CHUNK = 32, 60
+State = tuple  # one scalar for each coordinate
+
+
+def slope(term: Term, axis: int, z: State, place):
+    """∂term/∂z_axis; a `Penetration` is read as on, with its surface at `place`."""
+    match term:
+        case Monomial(powers):
+            if not powers[axis]:
+                return 0.0
+            out = float(powers[axis])
+            for i, n in enumerate(powers):
+                out = out * z[i] ** (n - (i == axis)) if n - (i == axis) else out
+            return out
+        case Sine(at_axis):
+            return jnp.cos(z[axis]) if at_axis == axis else 0.0
+        case Cosine(at_axis):
+            return -jnp.sin(z[axis]) if at_axis == axis else 0.0
+        case Penetration(at_axis, at, side, power):
+            sign = Guard(at_axis, side).sign
+            return sign * (sign * (z[axis] - at - place)) ** (power - 1) if at_axis == axis else 0.0
+
+
+def field(form: Form, theta, on, z: State, action) -> State:
+    """ż of the law with some of its blocks on."""
+    n = form.positions
+    gradient, drag, push = [0.0] * (2 * n), [0.0] * n, [0.0] * n
+    for i, e in enumerate(form.entries):
+        if form.known[i] == 0:
+            continue
+        share = theta[i] if e.block < 0 else theta[i] * on[e.block]
+        if e.kind == "energy":
+            place = theta[form.places[e.block]] if e.block in form.places else 0.0
+            for j in range(2 * n):
+                gradient[j] = gradient[j] + share * slope(e.term, j, z, place)
+        elif e.kind == "dissipation":
+            drag[e.axis] = drag[e.axis] + share
+        elif e.kind == "port":
+            push[e.axis] = push[e.axis] + share * action[e.column]
+    carried = [sum(g * action[j] for j, g in enumerate(form.known_port[i]) if g) for i in range(n)]
+    velocity = [gradient[n + i] + carried[i] for i in range(n)]
+    force = [-gradient[i] - drag[i] * gradient[n + i] + push[i] for i in range(n)]
+    return tuple(jnp.asarray(x) for x in (*velocity, *force))
+
+
+def moved(z: State, rate: State, time) -> State:
+    return tuple(x + time * v for x, v in zip(z, rate, strict=True))
+
+
+def runge_kutta(form: Form, theta, on, z: State, action, time) -> State:
+    """The state `time` later by RK4; its stages are a loop, which compiles four times as fast as four copies."""
+
+    def stage(carry, weights):
+        rate, total = carry
+        rate = field(form, theta, on, moved(z, rate, weights[0] * time), action)
+        return (rate, moved(total, rate, weights[1] * time)), None
+
+    none = tuple(jnp.zeros_like(x) for x in z)
+    stages = jnp.array([[0.0, 1 / 6], [0.5, 1 / 3], [0.5, 1 / 3], [1.0, 1 / 6]])
+    return jax.lax.scan(stage, (none, z), stages)[0][1]
+
+
+def depths(form: Form, theta, z: State) -> list:
+    """How deep z is in every block's contact; of a block without a guard, nothing that changes sign."""
+    return [
+        b.guard.sign * (z[b.guard.axis] - theta[form.places[i]]) if b.guard else jnp.ones_like(z[0])
+        for i, b in enumerate(form.blocks)
+    ]
+
+
+def crossing(before, before_rate, after, after_rate, time):
+    """When the cubic through two depths and their rates is 0, by bisection; `time` where it never is."""
+
+    def depth(s):
+        value = before * (1 + 2 * s) * (1 - s) ** 2 + after * s * s * (3 - 2 * s)
+        return value + time * (before_rate * s * (1 - s) ** 2 - after_rate * s * s * (1 - s))
+
+    def halved(_, bounds):
+        low, high = bounds
+        middle = 0.5 * (low + high)
+        same = depth(middle) * before > 0
+        return jnp.where(same, middle, low), jnp.where(same, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 12, halved, (jnp.zeros_like(before), jnp.ones_like(before)))
+    return jnp.where(before * after < 0, 0.5 * (low + high) * time, time)
+
+
+def _crossings(form: Form, theta, on, z: State, whole: State, action, time) -> list:
+    """When each contact begins or ends inside a step from z to `whole`."""
+    rate, last = field(form, theta, on, z, action), field(form, theta, on, whole, action)
+    begun, ended = depths(form, theta, z), depths(form, theta, whole)
+    guards = [(i, b.guard) for i, b in enumerate(form.blocks) if b.guard]
+    return [crossing(begun[i], g.sign * rate[g.axis], ended[i], g.sign * last[g.axis], time) for i, g in guards]
+
+
+def step(form: Form, theta, set_on, z: State, action, time) -> State:
+    """The state `time` later, through at most one beginning or end of a contact."""
+    begun = depths(form, theta, z)
+    on = [jnp.where(d > 0, 1.0, 0.0) if b.guard else s for b, d, s in zip(form.blocks, begun, set_on, strict=True)]
+    whole = runge_kutta(form, theta, on, z, action, time)
+    if not form.places:
+        return whole
+    guards = [(i, b.guard) for i, b in enumerate(form.blocks) if b.guard]
+    times = _crossings(form, *jax.lax.stop_gradient((theta, on, z, whole, action)), time)
+    split = first = jnp.min(jnp.stack(times), 0)
+    there = runge_kutta(form, theta, on, z, action, split)
+    # One Newton step on the depth of the contact that changes puts the split on its surface, derivative included.
+    near, speed = depths(form, theta, there), field(form, theta, on, there, action)
+    late = [near[i] / jnp.where(speed[g.axis] == 0, 1.0, g.sign * speed[g.axis]) for i, g in guards]
+    changes = [(t <= first) & (t < time) for t in times]
+    shift = sum(jnp.where(c, -x, 0.0) for c, x in zip(changes, late, strict=True))
+    shift = jnp.clip(shift, -split, time - split)
+    there = moved(there, speed, shift)
+    toggled = list(on)
+    for (i, _), change in zip(guards, changes, strict=True):
+        toggled[i] = jnp.where(change, 1.0 - on[i], on[i])
+    beyond = runge_kutta(form, theta, toggled, there, action, time - split - shift)
+    any_change = first < time
+    return tuple(jnp.where(any_change, a, b) for a, b in zip(beyond, whole, strict=True))
+
+
+def path(form: Form, substeps: int, theta, start, actions, on, dt):
+    """The state at every sample of one window, and after the last: (length, coordinates), (coordinates,)."""
+
+    def sample(z: State, action):
+        seen = jnp.stack(z)
+        for _ in range(substeps):
+            z = step(form, theta, tuple(on), z, tuple(action), dt / substeps)
+        # A start far off may leave the floats: hold it where its misfit is plainly bad but finite.
+        z = tuple(jnp.clip(x, -1e6, 1e6) for x in z)
+        return z, seen
+
+    last, states = jax.lax.scan(sample, tuple(start), actions)
+    return states, jnp.stack(last)
+
+
+class Piece(NamedTuple):
+    """A stretch of CHUNK samples of every lane: its states, the state after it, and what both feel."""
+
+    states: Float[Array, "lanes chunk coordinates"]
+    last: Float[Array, "lanes coordinates"]
+    by_theta: Float[Array, "lanes samples picked"]  # samples: CHUNK rows and the state after, flattened
+    by_start: Float[Array, "lanes samples coordinates"]
+
+
+@partial(jax.jit, static_argnames=("form", "substeps"))
+def followed(form: Form, substeps: int, theta, starts, actions, on, dt):
+    """The states of a stretch, and after it."""
+    return jax.vmap(partial(path, form, substeps), (None, 0, 0, 0, None))(theta, starts, actions, on, dt)
+
+
+@partial(jax.jit, static_argnames=("form", "substeps"))
+def sensed(form: Form, substeps: int, theta, picked, starts, actions, on, dt) -> Piece:
+    """The states of a stretch with their derivatives by the picked parameters and by its starts."""
+
+    def one(start, actions, on):
+        def f(change, start):
+            states, last = path(form, substeps, theta.at[picked].add(change), start, actions, on, dt)
+            both = jnp.concatenate([states[:, : form.positions].ravel(), last])
+            return both, (states, last)
+
+        (by_theta, by_start), (states, last) = jax.jacfwd(f, (0, 1), has_aux=True)(jnp.zeros(picked.shape), start)
+        return Piece(states, last, jnp.nan_to_num(by_theta), jnp.nan_to_num(by_start))
+
+    return jax.vmap(one)(starts, actions, on)

@@ -1,0 +1,59 @@
+"""Local polynomials: position, velocity and acceleration of a noisy, gappy track."""
+
+from math import factorial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.ndimage import correlate1d
+
+
+class Smooth(NamedTuple):
+    """A track and its derivatives, each (episodes, times, positions)."""
+
+    position: np.ndarray
+    velocity: np.ndarray
+    acceleration: np.ndarray
+
+
+def local_polynomial(tracks: np.ndarray, dt: float, half_width: int, degree: int = 3) -> Smooth:
+    """The track and its derivatives, by a weighted least-squares polynomial around every sample.
+
+    `tracks` is (episodes, times, positions) with NaN where hidden. Where too little is seen for the degree
+    the polynomial falls back towards a constant, and to NaN where nothing is seen.
+    """
+    offsets = np.arange(-half_width, half_width + 1) / half_width
+    kernel = (1 - (np.abs(offsets) * half_width / (half_width + 1)) ** 3) ** 3
+    seen = np.isfinite(tracks).astype(float)
+    filled = np.where(seen > 0, tracks, 0.0)
+
+    def moment(of: np.ndarray, power: int) -> np.ndarray:
+        return correlate1d(of, kernel * offsets**power, axis=1, mode="constant")
+
+    sums = np.stack([moment(seen, k) for k in range(2 * degree + 1)], -1)
+    right = np.stack([moment(filled, k) for k in range(degree + 1)], -1)
+    orders = np.arange(degree + 1)
+    normal = sums[..., orders[:, None] + orders]
+    # A ridge far below any information that is there: without it a gap would be singular.
+    ridge = 1e-9 * np.diag(10.0**orders)
+    weight = np.maximum(sums[..., :1, None], 1e-300)
+    fit = np.linalg.solve(normal / weight + ridge, (right / weight[..., 0])[..., None])[..., 0]
+    fit = np.where(sums[..., :1] > 0, fit, np.nan)
+    scale = half_width * dt
+    return Smooth(*(factorial(k) * fit[..., k] / scale**k for k in range(3)))
+
+
+def sensor_noise(tracks: np.ndarray) -> np.ndarray:
+    """The standard deviation of the noise on every position: (positions,).
+
+    From third differences, whose smooth part is small, by their median, which contacts do not move.
+    """
+    third = np.diff(tracks, 3, axis=1)
+    spread = np.nanmedian(np.abs(third), axis=(0, 1)) / 0.6745
+    return spread / np.sqrt(20.0)
+
+
+def velocity_gain(half_width: int, dt: float) -> float:
+    """The standard deviation that unit noise leaves in a local polynomial's velocity."""
+    impulse = np.zeros((1, 4 * half_width + 1, 1))
+    impulse[0, 2 * half_width] = 1.0
+    return float(np.sqrt(np.sum(local_polynomial(impulse, dt, half_width).velocity ** 2)))

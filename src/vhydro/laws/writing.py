@@ -1,0 +1,128 @@
+"""Laws as a person writes them: text and LaTeX."""
+
+from math import floor, log10
+
+from vhydro.laws.law import Law, Number
+from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
+
+
+def rounded(number: Number) -> str:
+    """The value to the last digit its error leaves, at least two."""
+    value, error = number
+    if value == 0:
+        return "0"
+    size = floor(log10(abs(value)))
+    digits = max(2, size - floor(log10(error)) + 1) if 0 < error < abs(value) else (6 if error == 0 else 2)
+    return f"{value:.{min(digits, 7)}g}"
+
+
+def text(law: Law) -> str:
+    """The law of every mode as lines of text: its Hamiltonian, then its equations of motion."""
+    parts = [_mode_text(law, mode, latex=False) for mode in range(len(law.modes))]
+    fit = [] if law.chi_square is None else [f"misfit over sensor noise: χ² = {law.chi_square:.3f}"]
+    return "\n\n".join(["\n".join(p) for p in parts] + ["\n".join([*fit, *law.notes])]).strip() + "\n"
+
+
+def latex(law: Law) -> str:
+    """The same as a LaTeX `align*`."""
+    lines = []
+    for mode, name in enumerate(law.modes):
+        lines.append(rf"&\text{{{name}:}}")
+        lines += [line.replace(" = ", " &= ", 1) for line in _mode_text(law, mode, latex=True)[1:]]
+    return "\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}\n"
+
+
+def _mode_text(law: Law, mode: int, *, latex: bool) -> list[str]:
+    status = law.status(mode)
+    reasons = "; ".join(reason for m, reason in law.problems if m == mode)
+    head = f"{law.modes[mode]}" + {"identified": "", "at rest": " (at rest)", "unidentified": f" (unidentified: {reasons})"}[status]
+    n, dot = law.positions, (r"\dot " if latex else "")
+    rate = [f"{dot}{_name(c, latex)}" if latex else f"{c}̇" if len(c) == 1 else f"d{c}/dt" for c in law.coordinates]
+    if status == "at rest":
+        return [head, *(f"  {rate[i]} = 0" for i in range(n))]
+    energy = law.energy(mode)
+    names = [_name(c, latex) for c in law.coordinates]
+    lines = [f"  H = {_sum([(c, _term(t, names, latex)) for t, c in energy.items()])}"]
+    port, drag = law.port(mode), law.dissipation(mode)
+    for i in range(2 * n):
+        pieces = []
+        if i < n:
+            pieces += _slopes(energy, n + i, names, 1.0, latex)
+        else:
+            pieces += _slopes(energy, i - n, names, -1.0, latex)
+            pieces += _dragged(energy, i, names, drag[i - n], latex)
+        pieces += [(g, _name(a, latex)) for g, a in zip(port[i], law.inputs, strict=True) if g.value]
+        lines.append(f"  {rate[i]} = {_sum(pieces)}")
+    return [head, *lines]
+
+
+def _name(name: str, latex: bool) -> str:
+    return rf"\mathit{{{name}}}" if latex and len(name) > 1 else name
+
+
+def _term(term: Term, names: list[str], latex: bool) -> str:
+    if not latex:
+        return term.text(names)
+    match term:
+        case Monomial(powers):
+            return " ".join(f"{n}^{k}" if k > 1 else n for n, k in zip(names, powers, strict=True) if k)
+        case Sine(axis):
+            return rf"\sin {names[axis]}"
+        case Cosine(axis):
+            return rf"\cos {names[axis]}"
+        case Penetration(axis, at, side, power):
+            depth = rf"{names[axis]} {-at:+.4g}" if side == "above" else rf"{at:.4g} - {names[axis]}"
+            return rf"\tfrac{{1}}{{{power}}} [{depth}]_+^{{{power}}}"
+
+
+def _slopes(energy: dict[Term, Number], axis: int, names: list[str], sign: float, latex: bool) -> list:
+    """The pieces of ±∂H/∂z_axis: coefficient and what it multiplies."""
+    out = []
+    for term, c in energy.items():
+        piece = _slope(term, axis, names, latex)
+        if piece:
+            factor, words = piece
+            out.append((Number(sign * factor * c.value, abs(factor) * c.error), words))
+    return out
+
+
+def _dragged(energy: dict[Term, Number], axis: int, names: list[str], drag: Number, latex: bool) -> list:
+    """The pieces of −R ∂H/∂p, their errors those of R."""
+    if not drag.value:
+        return []
+    pieces = _slopes(energy, axis, names, 1.0, latex)
+    return [(Number(-drag.value * c.value, abs(c.value) * drag.error), words) for c, words in pieces]
+
+
+def _slope(term: Term, axis: int, names: list[str], latex: bool) -> tuple[float, str] | None:
+    match term:
+        case Monomial(powers):
+            if not powers[axis]:
+                return None
+            lowered = Monomial(tuple(n - (i == axis) for i, n in enumerate(powers)))
+            return float(powers[axis]), _term(lowered, names, latex) if sum(lowered.powers) else ""
+        case Sine(at_axis):
+            return (1.0, rf"\cos {names[axis]}" if latex else f"cos({names[axis]})") if at_axis == axis else None
+        case Cosine(at_axis):
+            return (-1.0, rf"\sin {names[axis]}" if latex else f"sin({names[axis]})") if at_axis == axis else None
+        case Penetration(at_axis, at, side, power):
+            if at_axis != axis:
+                return None
+            inner = f"({names[axis]} {'−' if at >= 0 else '+'} {abs(at):.4g})" if abs(at) > 5e-5 else names[axis]
+            inner = inner.replace("−", "-") if latex else inner
+            if power == 1:
+                return (1.0 if side == "above" else -1.0), ""
+            sign = 1.0 if side == "above" else (-1.0) ** power
+            return sign, inner if power == 2 else f"{inner}^{power - 1}" if latex else f"{inner}{'²' if power == 3 else f'^{power - 1}'}"
+
+
+def _sum(pieces: list[tuple[Number, str]]) -> str:
+    if not pieces:
+        return "0"
+    out = ""
+    for number, words in pieces:
+        sign = "−" if number.value < 0 else "+"
+        size = rounded(Number(abs(number.value), number.error))
+        body = words if size == "1" and words else f"{size} {words}".strip()
+        out += f" {sign} {body}" if out else (f"−{body}" if sign == "−" else body)
+    return out
