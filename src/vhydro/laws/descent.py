@@ -112,7 +112,7 @@ class Shooter:
 def _eliminated(own, mixed, gram, damping: np.ndarray, count: int) -> Normal:
     """The normal equations without the starts."""
     diagonal = np.einsum("wii->wi", own)
-    damped = own + (damping[:, None] * diagonal + 1e-12)[..., None] * np.eye(own.shape[1])
+    damped = own + ((damping[:, None] + 1e-12) * diagonal + 1e-12)[..., None] * np.eye(own.shape[1])
     solved = np.linalg.solve(damped, mixed)
     reduced = gram - np.einsum("wsi,wsj->ij", mixed, solved)
     return Normal(reduced[:count, :count], -reduced[:count, -1], -solved[..., -1], solved[..., :count])

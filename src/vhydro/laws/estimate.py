@@ -1,7 +1,7 @@
 """The default estimator: weak form, then hybrid multiple shooting on positions, supports compared by BIC."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,10 +12,16 @@ from vhydro.laws.form import Form, form_of, momentum_degree
 from vhydro.laws.guards import Sorted, at_rest, labels, sort_modes
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
+from vhydro.laws.smoothing import local_polynomial
 from vhydro.laws.support import Choice, best_subset
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro.laws.windows import cut
 from vhydro.library import Penetration
+
+
+NOT_FOLLOWED = 0.25  # of the positions' spread: a window further off than that is not followed
+LONGER_COSTS = 1.05  # times the misfit: longer windows that fit worse than that are not used
+START_SMOOTHINGS = (5, 12, 24)  # samples: half-widths offered as starts of the first windows
 
 
 @dataclass(frozen=True)
@@ -24,9 +30,9 @@ class ShootingConfig:
 
     bump: int = 16  # samples: half the width of the weak form's bumps
     lengths: tuple[int, ...] = (60, 240, 960)  # samples in a window: short ones to come near, long ones to decide
-    rounds: int = 4  # of choosing a support and fitting it, at the longest length
-    worst: float = 3.0  # times the usual misfit, beyond which a window is set aside: it started wrongly
-    largest_turn: float = 0.25  # rad of the stiffest contact in one step of integration
+    rounds: int = 6  # of choosing a support and fitting it, at the longest length
+    worst: float = 5.0  # standard deviations above the usual misfit, beyond which a window is set aside
+    largest_turn: float = 0.3  # rad of the stiffest contact in one step of integration
 
 
 class Estimate(NamedTuple):
@@ -157,28 +163,69 @@ def shooting(recording: Recording, problem: Problem, config: ShootingConfig = Sh
         return shot(law.form, tracks, theta, support, config)
 
 
+class Stage(NamedTuple):
+    """A fit at one length of window."""
+
+    fit: Fit
+    kept: Shooter  # the windows that were followed
+    whole: Shooter
+    where: np.ndarray
+
+    @property
+    def chi_square(self) -> float:
+        return _misfit(self.kept, self.fit) / max(self.kept.freedom.sum(), 1)
+
+    @property
+    def share_kept(self) -> float:
+        return float(self.kept.used.sum() / max(self.whole.used.sum(), 1))
+
+
 def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, select: bool = True) -> Estimate:
-    """The estimate that shooting reaches from a first guess, through windows of growing length."""
+    """The estimate that shooting reaches from a first guess, through windows as long as the law can follow."""
     states = _first_states(form, tracks, theta)
+    best: Any = None  # the last stage that could be trusted
     for length in config.lengths:
-        windows, where = cut(form, tracks, length)
-        shooter = Shooter(form, windows, tracks.dt, _substeps(form, theta, tracks.dt, config))
-        starts = started(shooter, theta, states[where[:, 0], where[:, 1]], steps=6 if length == config.lengths[0] else 3)
-        fit, kept = _rescued(shooter, theta, support, starts, config)
-        if select and length == config.lengths[-1]:
-            fit, support = _selected(kept, fit, support, config.rounds)
-        theta, states = fit.theta, _followed(states, fit, where, kept)
-    return _estimate(form, fit, kept, shooter, support)
+        stage, chosen = _stage(form, tracks, theta, support, states, length, config), support
+        last = length == config.lengths[-1]
+        if select and best is not None and (last or _is_worse(stage, best)):
+            fit, chosen = _selected(stage.kept, stage.fit, support, config.rounds)
+            stage = stage._replace(fit=fit)
+        if best is not None and _is_worse(stage, best):
+            break
+        best, theta, support = stage, stage.fit.theta, chosen
+        states = [_followed(states[0], stage)]
+    else:
+        return _estimate(form, best, support)
+    fit, support = _selected(best.kept, best.fit, support, config.rounds) if select else (best.fit, support)
+    return _estimate(form, best._replace(fit=fit), support)
+
+
+def _is_worse(stage: Stage, than: Stage) -> bool:
+    """Whether longer windows fit so much worse that the law, or their starts, cannot be trusted that far."""
+    worse = stage.chi_square > LONGER_COSTS * max(than.chi_square, 1.0)
+    return worse or stage.share_kept < 0.8 * than.share_kept
+
+
+def _stage(form: Form, tracks: Tracks, theta, support, states: list[np.ndarray], length: int, config) -> Stage:
+    windows, where = cut(form, tracks, length)
+    shooter = Shooter(form, windows, tracks.dt, _substeps(form, theta, tracks.dt, config))
+    offered = [s[where[:, 0], where[:, 1]] for s in states]
+    misfit = np.stack([shooter.course(theta, starts).misfit for starts in offered])
+    starts = np.stack(offered)[np.argmin(misfit, 0), np.arange(len(where))]
+    starts = started(shooter, theta, starts, steps=6 if len(states) > 1 else 3)
+    return Stage(*_rescued(shooter, theta, support, starts, config), shooter, where)
 
 
 def _rescued(shooter: Shooter, theta, support, starts, config: ShootingConfig) -> tuple[Fit, Shooter]:
     """The fit to the windows that can be followed; those set aside are tried once more with the law it found."""
     active = support & shooter.form.free
-    kept = shooter.without(_hopeless(shooter, theta, starts, config))
+    kept = shooter.without(_lost(shooter, theta, starts))
     fit = descended(kept, theta, active, starts)
-    again = started(shooter, fit.theta, fit.starts, steps=4)
-    dropped = _hopeless(shooter, fit.theta, again, config)
-    if (dropped != ~kept.used).any():
+    for _ in range(2):
+        again = started(shooter, fit.theta, fit.starts, steps=4)
+        dropped = _hopeless(shooter, fit.theta, again, config)
+        if (shooter.used & ~dropped == kept.used).all():
+            break
         kept = shooter.without(dropped)
         fit = descended(kept, fit.theta, active, again)
     return fit, kept
@@ -221,18 +268,19 @@ def _penalty(form: Form, freedom: float) -> float:
     return float(np.log(freedom) + 2 * np.log(max(_optional(form).sum(), 1)))
 
 
-def _first_states(form: Form, tracks: Tracks, theta: np.ndarray) -> np.ndarray:
-    """The smoothed states, with momenta: (episodes, times, coordinates)."""
+def _first_states(form: Form, tracks: Tracks, theta: np.ndarray) -> list[np.ndarray]:
+    """States to start windows from, each (episodes, times, coordinates): smoothed a little, more, and much."""
     kinetic = {e.term.powers.index(2) - form.positions: theta[i] for i, e in enumerate(form.entries) if e.is_kinetic}
     mass = np.array([0.5 / kinetic[axis] for axis in range(form.positions)])
-    q, v = tracks.smooth.position + tracks.carried, tracks.smooth.velocity
-    return np.nan_to_num(np.concatenate([q, mass * v], -1))
+    ground = tracks.positions - tracks.carried
+    others = [local_polynomial(ground, tracks.dt, h) for h in START_SMOOTHINGS if 2 * h < ground.shape[1]]
+    return [np.nan_to_num(np.concatenate([s.position + tracks.carried, mass * s.velocity], -1)) for s in (tracks.smooth, *others)]
 
 
-def _followed(states: np.ndarray, fit: Fit, where: np.ndarray, shooter: Shooter) -> np.ndarray:
-    """The states with those of every window that was followed well put in."""
+def _followed(states: np.ndarray, stage: Stage) -> np.ndarray:
+    """The states with those of every window that was followed put in."""
     out = states.copy()
-    for (episode, first), path, length in zip(where, fit.course.states, shooter.last, strict=True):
+    for (episode, first), path, length in zip(stage.where, stage.fit.course.states, stage.kept.last, strict=True):
         out[episode, first : first + length] = path[:length]
     return out
 
@@ -243,11 +291,19 @@ def _substeps(form: Form, theta: np.ndarray, dt: float, config: ShootingConfig) 
     return max(1, int(np.ceil(np.sqrt(max(stiffest, 0.0) / mass) * dt / config.largest_turn)))
 
 
+def _lost(shooter: Shooter, theta: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which windows are not followed at all: off by a good part of how far things move."""
+    seen = shooter.windows.weights > 0
+    spread = np.std(shooter.windows.positions, axis=(0, 1), where=seen)
+    off = (shooter.course(theta, starts).states[..., : shooter.form.positions] - shooter.windows.positions) / spread
+    return ~(np.sqrt(np.mean(off**2, (1, 2), where=seen | ~seen.any((1, 2), keepdims=True))) < NOT_FOLLOWED)
+
+
 def _hopeless(shooter: Shooter, theta: np.ndarray, starts: np.ndarray, config: ShootingConfig) -> np.ndarray:
     """Which windows no start was found for."""
     ratio = shooter.course(theta, starts).misfit / np.maximum(shooter.freedom, 1)
     usual = np.median(ratio[shooter.used]) if shooter.used.any() else 1.0
-    return ~(ratio <= config.worst * max(usual, 1.0))
+    return ~(ratio <= max(usual, 1.0) * (1 + config.worst * np.sqrt(2 / np.maximum(shooter.freedom, 1))))
 
 
 def _choice(form: Form, fit: Fit, normal: Normal, scale: float, freedom: float) -> Choice:
@@ -264,12 +320,11 @@ def _adopted(form: Form, theta: np.ndarray, support: np.ndarray, chosen: Choice)
     return theta, support
 
 
-def _estimate(form: Form, fit: Fit, kept: Shooter, whole: Shooter, support: np.ndarray) -> Estimate:
-    freedom = max(kept.freedom.sum() - support.sum(), 1)
-    chi_square = float(fit.course.misfit[kept.used].sum() / freedom)
+def _estimate(form: Form, stage: Stage, support: np.ndarray) -> Estimate:
+    fit, active = stage.fit, support & form.free
+    chi_square = _misfit(stage.kept, fit) / max(stage.kept.freedom.sum() - support.sum(), 1)
     covariance = np.zeros(2 * (len(form.entries),))
-    picked = np.flatnonzero(support & form.free)
-    inverse = np.linalg.pinv(_curvature(kept, fit, support & form.free).gram, rcond=1e-14, hermitian=True)
-    covariance[np.ix_(picked, picked)] = inverse * max(chi_square, 1.0)
-    count, used = int(whole.used.sum()), int(kept.used.sum())
-    return Estimate(form, fit.theta, support, covariance, chi_square, count, count - used)
+    inverse = np.linalg.pinv(_curvature(stage.kept, fit, active).gram, rcond=1e-14, hermitian=True)
+    covariance[np.ix_(active, active)] = inverse * max(chi_square, 1.0)
+    count, used = int(stage.whole.used.sum()), int(stage.kept.used.sum())
+    return Estimate(form, fit.theta, support, covariance, float(chi_square), count, count - used)

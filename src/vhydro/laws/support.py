@@ -1,6 +1,5 @@
 """Best subsets: which parameters a quadratic misfit asks for, all subsets tried."""
 
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -26,20 +25,17 @@ def best_subset(
     *,
     always: np.ndarray,
     optional: np.ndarray,
-    most: int | None = None,
 ) -> Choice:
     """The minimiser of `misfit + penalty · size` over all subsets of the optional parameters.
 
-    The misfit of θ is `square − 2 crossᵀθ + θᵀ gram θ`. Where there are more than 2^14 subsets the size is limited,
-    then single additions, removals and exchanges are followed to a local optimum.
+    The misfit of θ is `square − 2 crossᵀθ + θᵀ gram θ`. Beyond 2^14 subsets single additions, removals and
+    exchanges are followed to a local optimum instead.
     """
     pool = np.flatnonzero(optional)
-    sizes = range(min(len(pool), len(pool) if most is None else most) + 1)
-    subsets = [np.isin(pool, c) for k in sizes for c in combinations(pool, k)] if 2 ** len(pool) <= MOST_SUBSETS else None
-    if subsets is None:
+    if 2 ** len(pool) > MOST_SUBSETS:
         return _exchanged(gram, cross, square, penalty, always, pool)
-    masks = np.tile(always, (len(subsets), 1))
-    masks[:, pool] = np.array(subsets).reshape(len(subsets), len(pool))
+    masks = np.tile(always, (2 ** len(pool), 1))
+    masks[:, pool] = np.arange(len(masks))[:, None] >> np.arange(len(pool)) & 1
     return _best(gram, cross, square, penalty, masks)
 
 
