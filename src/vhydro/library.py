@@ -1,11 +1,14 @@
 """Candidate energy terms: the words a Hamiltonian is written in."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Literal
+from math import prod
+from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 
@@ -74,8 +77,50 @@ class Penetration:
         return {1: depth, 2: f"½{depth}²", 3: f"⅓{depth}³"}.get(self.power, f"{depth}^{self.power}/{self.power}")
 
 
-Term = Monomial | Sine | Cosine | Penetration
+@dataclass(frozen=True)
+class Custom:
+    """A term of one's own: a function of the coordinates (a sequence of numbers or arrays) that JAX can differentiate."""
+
+    function: Callable[[Sequence], Any]
+    label: str
+
+    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
+        return self.function(z)
+
+    def text(self, names: Sequence[str]) -> str:  # noqa: ARG002
+        return self.label
+
+
+Term = Monomial | Sine | Cosine | Penetration | Custom
 Library = tuple[Term, ...]
+
+
+def slope(term: Term, axis: int, z: Sequence, place: Any = 0.0) -> Any:
+    """∂term/∂z_axis at coordinates that are numbers or arrays, NumPy's or JAX's; 0.0 where it never depends on it.
+
+    A `Penetration` counts as touching, as the mode it belongs to is the one in contact; `place` moves its surface.
+    """
+    match term:
+        case Monomial(powers):
+            lowered = [n - (i == axis) for i, n in enumerate(powers)]
+            return powers[axis] * prod(z[i] ** n for i, n in enumerate(lowered) if n) if powers[axis] else 0.0
+        case Sine(at_axis):
+            return _of(z[axis]).cos(z[axis]) if at_axis == axis else 0.0
+        case Cosine(at_axis):
+            return -_of(z[axis]).sin(z[axis]) if at_axis == axis else 0.0
+        case Penetration(at_axis, at, side, power):
+            sign = 1.0 if side == "above" else -1.0
+            return sign * (sign * (z[axis] - at - place)) ** (power - 1) if at_axis == axis else 0.0
+        case Custom(function):
+            at = [jnp.asarray(x) for x in z]
+            tangents = [jnp.ones_like(x) if i == axis else jnp.zeros_like(x) for i, x in enumerate(at)]
+            out = jax.jvp(lambda *x: jnp.asarray(function(x)), at, tangents)[1]
+            return np.asarray(out) if isinstance(z[axis], np.ndarray) else out
+
+
+def _of(x) -> Any:
+    """The library an array is of: JAX's own would lose NumPy's double precision."""
+    return np if isinstance(x, np.ndarray | float) else jnp
 
 
 def values(library: Library, z: Float[Array, "latent *particles"]) -> Float[Array, "terms *particles"]:

@@ -11,10 +11,9 @@ from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
 from vhydro.laws.form import Form, form_of, momentum_degree
 from vhydro.laws.guards import Sorted, at_rest, labels, sort_modes
 from vhydro.laws.problem import Problem
-from vhydro.laws.recording import Recording
 from vhydro.laws.smoothing import local_polynomial
 from vhydro.laws.support import Choice, best_subset
-from vhydro.laws.tracks import Tracks, prepared
+from vhydro.laws.tracks import Tracks
 from vhydro.laws.windows import cut
 from vhydro.library import Penetration
 
@@ -154,9 +153,20 @@ def _contact_time(tracks: Tracks, mode: int) -> float:
     return float(np.median(lengths)) * tracks.dt if len(lengths) else np.inf
 
 
-def shooting(recording: Recording, problem: Problem, config: ShootingConfig = ShootingConfig()) -> Estimate:  # noqa: B008
-    """The law of every mode from positions alone."""
-    tracks = prepared(recording, problem)
+def weak_estimate(tracks: Tracks, problem: Problem, bump: int) -> Estimate:
+    """The weak form's law by itself."""
+    law = weak_law(tracks, problem, bump)
+    form, support = law.form, law.choice.support.copy()
+    theta = weak.in_units_of_force(form, law.choice.theta)
+    for i, e in enumerate(form.entries):
+        if e.kind == "place":
+            theta[i] = law.places[i]
+        support[i] |= e.kind == "place" or e.is_kinetic
+    return Estimate(form, np.where(support, theta, 0.0), support, np.zeros(2 * (len(theta),)), np.nan)
+
+
+def shooting(tracks: Tracks, problem: Problem, config: ShootingConfig) -> Estimate:
+    """The law of every mode from positions alone: the default estimator."""
     law = weak_law(tracks, problem, config.bump, momenta=False)
     theta, support = first_guess(law, tracks)
     with jax.enable_x64(True):

@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     @property
     def is_kinetic(self) -> bool:
         """The square of one momentum: a law without it has no mass."""
-        return self.kind == "energy" and self.block < 0 and is_kinetic(self.term)
+        return self.kind == "energy" and is_kinetic(self.term)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Form:
     known_dissipation: tuple[float | None, ...]  # None where estimated: unlike NaN, it equals itself
     known_port: tuple[tuple[float | None, ...], ...]  # rows of all coordinates
     resting: tuple[int, ...] = ()  # modes in which nothing moves
+    additive: bool = True  # a block is added to the base law; otherwise it stands in its place
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -91,7 +92,8 @@ class Form:
                 out[i] = np.nan if given is None else given
             if e.kind == "port":
                 given = self.known_port[self.positions + e.axis][e.column]
-                out[i] = np.nan if given is None else given if e.block < 0 else 0.0
+                whole = e.block < 0 or not self.additive
+                out[i] = np.nan if given is None else given if whole else 0.0
         return out
 
     @property
@@ -113,18 +115,22 @@ def is_kinetic(term: Term | None) -> bool:
 
 
 def momentum_degree(term: Term) -> int:
-    """The degree of a term in the momenta."""
+    """The degree of a term in the momenta; a term of one's own counts as one of the positions."""
     return sum(term.powers[len(term.powers) // 2 :]) if isinstance(term, Monomial) else 0
 
 
-def form_of(problem: Problem, base: int, guards: dict[int, Guard | None], resting: tuple[int, ...]) -> Form:
+def form_of(
+    problem: Problem, base: int, guards: dict[int, Guard | None], resting: tuple[int, ...], *, additive: bool = True
+) -> Form:
     """The form of a law whose other modes have the given guards."""
     still = tuple(t for t in problem.library if momentum_degree(t) == 0)
-    blocks = tuple(
-        Block(mode, guard, depth_terms(guard) if guard else still)
-        for mode, guard in sorted(guards.items())
-        if mode not in (base, *resting)
-    )
+
+    def terms(guard: Guard | None) -> Library:
+        depth = depth_terms(guard) if guard else ()
+        return ((depth or still) if additive else (*problem.library, *depth))
+
+    others = [(mode, guard) for mode, guard in sorted(guards.items()) if mode not in (base, *resting)]
+    blocks = tuple(Block(mode, guard, terms(guard)) for mode, guard in others)
     return Form(
         positions=problem.positions,
         inputs=len(problem.inputs),
@@ -134,6 +140,7 @@ def form_of(problem: Problem, base: int, guards: dict[int, Guard | None], restin
         known_dissipation=tuple(map(_or_none, problem.dissipation)),
         known_port=tuple(tuple(map(_or_none, row)) for row in problem.port),
         resting=resting,
+        additive=additive,
     )
 
 

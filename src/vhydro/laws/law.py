@@ -10,8 +10,7 @@ import numpy as np
 
 from vhydro.laws.form import Block, Entry, Form, Guard
 from vhydro.laws.shooting import path as shot_path
-from vhydro.laws.weak import slope
-from vhydro.library import Cosine, Library, Monomial, Penetration, Sine, Term
+from vhydro.library import Cosine, Custom, Library, Monomial, Penetration, Sine, Term, slope
 
 NORMAL_95 = 1.959964
 
@@ -107,7 +106,7 @@ class Law:
         held = np.concatenate([actions, actions[-1:]])
         on = np.array([float(b.guard is None and b.mode == mode) for b in self.form.blocks])
         with jax.enable_x64(True):
-            return np.asarray(shot_path(self.form, 4, self.theta, np.asarray(start, float), held, on, dt))
+            return np.asarray(shot_path(self.form, 4, self.theta, np.asarray(start, float), held, on, dt)[0])
 
     @property
     def _axes(self) -> range:
@@ -117,7 +116,8 @@ class Law:
         """The entries of one kind that make up the law of a mode."""
         if mode in self.form.resting:
             return []
-        blocks = {-1} | {b for b, block in enumerate(self.form.blocks) if block.mode == mode}
+        own = {b for b, block in enumerate(self.form.blocks) if block.mode == mode}
+        blocks = own | {-1} if self.form.additive or not own else own
         return [(i, e) for i, e in enumerate(self.form.entries) if e.kind == kind and e.block in blocks]
 
     def _sum(self, indices: list[int]) -> Number:
@@ -156,6 +156,11 @@ TERMS = {"monomial": Monomial, "sine": Sine, "cosine": Cosine, "penetration": Pe
 
 
 def _term(term: Term) -> dict:
+    if isinstance(term, Custom):
+        raise ValueError(
+            f"the term {term.label!r} is a function of one's own, which a file cannot hold; expected monomials, sines, "
+            "cosines and penetrations. Keep the law's text, or write the term with those."
+        )
     return {"kind": type(term).__name__.lower(), **vars(term)}
 
 

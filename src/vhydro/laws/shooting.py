@@ -12,40 +12,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vhydro.laws.form import Form, Guard
-from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
+from vhydro.laws.form import Form
+from vhydro.library import slope
 
 LANES, CHUNK = 32, 60
 State = tuple  # one scalar for each coordinate
-
-
-def slope(term: Term, axis: int, z: State, place):
-    """∂term/∂z_axis; a `Penetration` is read as on, with its surface at `place`."""
-    match term:
-        case Monomial(powers):
-            if not powers[axis]:
-                return 0.0
-            out = float(powers[axis])
-            for i, n in enumerate(powers):
-                out = out * z[i] ** (n - (i == axis)) if n - (i == axis) else out
-            return out
-        case Sine(at_axis):
-            return jnp.cos(z[axis]) if at_axis == axis else 0.0
-        case Cosine(at_axis):
-            return -jnp.sin(z[axis]) if at_axis == axis else 0.0
-        case Penetration(at_axis, at, side, power):
-            sign = Guard(at_axis, side).sign
-            return sign * (sign * (z[axis] - at - place)) ** (power - 1) if at_axis == axis else 0.0
 
 
 def field(form: Form, theta, on, z: State, action) -> State:
     """ż of the law with some of its blocks on."""
     n = form.positions
     gradient, drag, push = [0.0] * (2 * n), [0.0] * n, [0.0] * n
+    base = 1.0 if form.additive else 1.0 - sum(on)
     for i, e in enumerate(form.entries):
         if form.known[i] == 0:
             continue
-        share = theta[i] if e.block < 0 else theta[i] * on[e.block]
+        share = theta[i] * (base if e.block < 0 else on[e.block])
         if e.kind == "energy":
             place = theta[form.places[e.block]] if e.block in form.places else 0.0
             for j in range(2 * n):

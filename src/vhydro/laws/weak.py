@@ -12,7 +12,7 @@ from numpy.polynomial import Polynomial
 
 from vhydro.laws.form import Entry, Form, momentum_degree
 from vhydro.laws.tracks import Tracks
-from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
+from vhydro.library import Custom, Monomial, Term, slope
 
 BUMP_POWER = 7  # φ = (1 − s²)^power: smooth enough at its ends for sums to be exact integrals
 
@@ -25,24 +25,6 @@ class Moments:
     cross: np.ndarray  # (entries,)
     square: float
     rows: int
-
-
-def slope(term: Term, axis: int, z: np.ndarray, place: float = 0.0) -> np.ndarray:
-    """∂term/∂z_axis at states (coordinates, …); a `Penetration` is read as on, with its surface at `place`."""
-    match term:
-        case Monomial(powers):
-            if not powers[axis]:
-                return np.zeros_like(z[0])
-            lowered = [n - (i == axis) for i, n in enumerate(powers)]
-            return powers[axis] * np.prod([z[i] ** n for i, n in enumerate(lowered)], axis=0)
-        case Sine(at_axis):
-            return np.cos(z[axis]) if at_axis == axis else np.zeros_like(z[0])
-        case Cosine(at_axis):
-            return -np.sin(z[axis]) if at_axis == axis else np.zeros_like(z[0])
-        case Penetration(at_axis, at, side, power):
-            sign = 1.0 if side == "above" else -1.0
-            depth = sign * (z[axis] - at - place)
-            return sign * depth ** (power - 1) if at_axis == axis else np.zeros_like(z[0])
 
 
 @dataclass(frozen=True)
@@ -101,7 +83,7 @@ def _column(form: Form, e: Entry, axis: int, x, z, tracks: Tracks, on, places, w
     place = places[form.places[e.block]] if e.block in form.places else 0.0
     out = -(slope(e.term, axis, z, place) * share)[:, window] @ phi.value * dt
     # To first order a term of the momenta changes L = v²/2 − V by −θ(q, v).
-    return out - slope(e.term, n + axis, z)[:, window] @ phi.first * dt if momentum_degree(e.term) else out
+    return out - (slope(e.term, n + axis, z) * share)[:, window] @ phi.first * dt if momentum_degree(e.term) else out
 
 
 def masses(form: Form, theta: np.ndarray) -> np.ndarray:
@@ -132,4 +114,4 @@ def term_axis(term: Term, positions: int) -> int:
     """The first position a term is about."""
     if isinstance(term, Monomial):
         return int(np.flatnonzero(term.powers)[0]) % positions
-    return term.axis
+    return 0 if isinstance(term, Custom) else term.axis

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
+from vhydro.library import Term, slope
 
 State = tuple  # one scalar per coordinate: columns, not rows, are what a batched step is fast on
 Mode = Int[Array, ""]
@@ -82,21 +81,6 @@ def canonical(modes: int, positions: int) -> np.ndarray:
     """The canonical J of (positions, momenta), the same in every mode."""
     eye, zero = np.eye(positions), np.zeros((positions, positions))
     return np.tile(np.block([[zero, eye], [-eye, zero]]), (modes, 1, 1))
-
-
-def slope(term: Term, axis: int, z: State):
-    """∂term/∂z_axis, where a `Penetration` counts as touching: its mode is the one in contact."""
-    match term:
-        case Monomial(powers):
-            lowered = [n - (i == axis) for i, n in enumerate(powers)]
-            return powers[axis] * prod(z[i] ** n for i, n in enumerate(lowered) if n) if powers[axis] else 0.0
-        case Sine(at_axis):
-            return jnp.cos(z[axis]) if at_axis == axis else 0.0
-        case Cosine(at_axis):
-            return -jnp.sin(z[axis]) if at_axis == axis else 0.0
-        case Penetration(at_axis, at, side, power):
-            sign = 1.0 if side == "above" else -1.0
-            return sign * (sign * (z[axis] - at)) ** (power - 1) if at_axis == axis else 0.0
 
 
 def fastest(law: Law) -> float:

@@ -1,0 +1,135 @@
+"""The physical constants a law holds, with units and intervals."""
+
+from math import exp, pi, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from vhydro.laws.law import Law, Number
+from vhydro.library import Cosine, Monomial, Penetration, Term
+
+GRAVITY = 9.81  # m/s²: what turns a friction force into a friction coefficient
+
+
+class Constant(NamedTuple):
+    """A physical constant: its value, its standard error and its unit."""
+
+    value: float
+    error: float
+    unit: str
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return Number(self.value, self.error).interval
+
+
+def constants(law: Law) -> dict[str, Constant]:
+    """Every constant that the law of its modes determines; their errors by the delta method."""
+    found = _found(law)
+    picked = np.flatnonzero(law.support & law.form.free)
+    if not len(picked):
+        return {name: Constant(value, 0.0, unit) for name, (value, unit) in found.items()}
+    spread = np.sqrt(np.diag(law.covariance))[picked]
+    steps = np.where(spread > 0, 1e-3 * spread, 1e-6 * np.abs(law.theta[picked]) + 1e-12)
+    slopes = {name: np.zeros(len(picked)) for name in found}
+    for k, (i, step) in enumerate(zip(picked, steps, strict=True)):
+        moved = _found(_moved(law, i, step))
+        for name in found:
+            slopes[name][k] = (moved[name][0] - found[name][0]) / step if name in moved else np.nan
+    inner = law.covariance[np.ix_(picked, picked)]
+    return {
+        name: Constant(value, float(np.sqrt(max(slopes[name] @ inner @ slopes[name], 0.0))), unit)
+        for name, (value, unit) in found.items()
+    }
+
+
+def _moved(law: Law, index: int, step: float) -> Law:
+    theta = law.theta.copy()
+    theta[index] += step
+    return Law(**vars(law) | {"theta": theta})
+
+
+Found = dict[str, tuple[float, str]]
+
+
+def _found(law: Law) -> Found:
+    out: Found = {}
+    for axis in range(law.positions):
+        out |= _of_axis(law, axis)
+    for block in law.form.blocks:
+        if block.guard is not None:
+            out |= _of_contact(law, block.mode, block.guard.axis)
+        else:
+            out |= _of_sliding(law, block.mode)
+    return out
+
+
+def _of_axis(law: Law, axis: int) -> Found:
+    """Mass, friction and springs of the base law along one position."""
+    energy, along = _values(law, law.form.base), _along(law, axis)
+    angle = law.units[axis] == "rad"
+    mass = 0.5 / energy[_square(law, law.positions + axis)]
+    out = {f"{'inertia' if angle else 'mass'}{along}": (mass, "kg m²" if angle else "kg")}
+    friction = law.dissipation(law.form.base)[axis]
+    if friction.error > 0:
+        out[f"friction{along}"] = (friction.value, "N m s/rad" if angle else "N s/m")
+    if _square(law, axis) in energy:
+        out[f"stiffness{along}"] = (2 * energy[_square(law, axis)], "N m/rad" if angle else "N/m")
+    if Cosine(axis) in energy:
+        out[f"weight times length{along}"] = (-energy[Cosine(axis)], "N m")
+    return out
+
+
+def _of_contact(law: Law, mode: int, axis: int) -> Found:
+    """Place, stiffness, damping and restitution of a contact."""
+    name, angle, base = law.modes[mode], law.units[axis] == "rad", law.form.base
+    energy = _values(law, mode)
+    mass = 0.5 / energy[_square(law, law.positions + axis)]
+    out: Found = {}
+    springs = [(t, c) for t, c in energy.items() if isinstance(t, Penetration) and t.power == 2]
+    more = [own.value - free.value for own, free in zip(law.dissipation(mode), law.dissipation(base), strict=True)]
+    for i, added in enumerate(more):
+        out[f"damping of {name}{_along(law, i)}"] = (added, "N m s/rad" if angle else "N s/m")
+    for term, stiffness in springs:
+        out[f"stiffness of {name}"] = (stiffness, "N m/rad" if angle else "N/m")
+        out[f"place of {name}"] = (term.at, law.units[axis])
+        ratio = law.dissipation(mode)[axis].value / (2 * sqrt(stiffness * mass)) if stiffness * mass > 0 else 1.0
+        if 0 <= ratio < 1:
+            out[f"restitution of {name}"] = (exp(-pi * ratio / sqrt(1 - ratio**2)), "1")
+    return out
+
+
+def _of_sliding(law: Law, mode: int) -> Found:
+    """Coulomb friction: half the constant force by which a mode differs from the base, where both are along one axis."""
+    out: Found = {}
+    for axis in range(law.positions):
+        line = Monomial(tuple(int(i == axis) for i in range(2 * law.positions)))
+        base, other = _values(law, law.form.base).get(line, 0.0), _values(law, mode).get(line, 0.0)
+        if base or other:
+            force = 0.5 * abs(base - other)
+            mass = 0.5 / _values(law, mode)[_square(law, law.positions + axis)]
+            out[f"sliding friction{_along(law, axis)}"] = (force, "N")
+            out[f"friction coefficient{_along(law, axis)}"] = (force / (mass * GRAVITY), "1")
+    return out
+
+
+def _values(law: Law, mode: int) -> dict[Term, float]:
+    return {term: number.value for term, number in law.energy(mode).items()}
+
+
+def _square(law: Law, index: int) -> Monomial:
+    return Monomial(tuple(2 * (i == index) for i in range(2 * law.positions)))
+
+
+def _along(law: Law, axis: int) -> str:
+    return f" along {law.coordinates[axis]}" if law.positions > 1 else ""
+
+
+def table(law: Law) -> str:
+    """The constants as lines of text: name, value, interval and unit."""
+    found = constants(law)
+    width = max(map(len, found), default=0)
+    rows = [
+        f"{name:<{width}}  {c.value:11.6g}  [{c.interval[0]:.6g}, {c.interval[1]:.6g}] {c.unit}" for name, c in found.items()
+    ]
+    return "\n".join(rows) + "\n" if rows else "no constant is determined\n"

@@ -1,0 +1,156 @@
+"""Laws from a recording: one door to the three estimators."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from vhydro.laws.estimate import Estimate, ShootingConfig, shooting, sorted_by_motion, weak_estimate
+from vhydro.laws.guards import labels
+from vhydro.laws.lasso import LassoConfig, lasso_law
+from vhydro.laws.law import Law
+from vhydro.laws.problem import Problem
+from vhydro.laws.recording import Recording
+from vhydro.laws.tracks import Tracks, prepared
+
+FEWEST_SAMPLES = 30  # of a mode, for its law to be sought
+SHORTEST_CONTACT = 2.5  # samples: a spring whose contact is shorter leaves no trace between two of them
+FEWEST_CONTACTS = 2
+MISSPECIFIED = 1.05  # χ² above which sensor noise does not explain the misfit
+VAGUE = 0.5  # relative standard error of a law's leading coefficient beyond which it is not identified
+SET_ASIDE = 0.2  # share of windows that could not be followed
+
+Estimator = Literal["shooting", "weak", "lasso"]
+
+
+@dataclass(frozen=True)
+class LawsConfig:
+    """How laws are fitted."""
+
+    estimator: Estimator = "shooting"
+    shooting: ShootingConfig = field(default_factory=ShootingConfig)
+    lasso: LassoConfig = field(default_factory=LassoConfig)
+
+
+def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsConfig()) -> Law:  # noqa: B008 — immutable
+    """The law of every mode. A mode that the data do not identify is marked so, with the reason."""
+    refuse_unfit(recording, problem)
+    tracks = prepared(recording, problem)
+    if config.estimator == "lasso":
+        sorted_modes, base = sorted_by_motion(tracks)
+        form, theta, support = lasso_law(tracks, problem, sorted_modes, base, config.lasso)
+        found = Estimate(form, theta, support, np.zeros(2 * (len(theta),)), np.nan)
+    elif config.estimator == "weak":
+        found = weak_estimate(tracks, problem, config.shooting.bump)
+    else:
+        found = shooting(tracks, problem, config.shooting)
+    return Law(
+        problem.coordinates,
+        problem.units,
+        problem.inputs,
+        problem.modes,
+        found.form,
+        found.theta,
+        found.support,
+        found.covariance,
+        config.estimator,
+        None if np.isnan(found.chi_square) else found.chi_square,
+        tuple(_problems(found, tracks, problem)),
+        tuple(_notes(found)),
+    )
+
+
+def refuse_unfit(recording: Recording, problem: Problem) -> None:
+    """Raises where no law can be sought at all."""
+    positions, actions, modes, dt = recording
+    episodes, times = positions.shape[:2]
+    n, m = problem.positions, len(problem.inputs)
+    shapes = {"positions": (episodes, times, n), "actions": (episodes, times - 1, m)}
+    shapes["modes"] = (episodes, times, len(problem.modes))
+    for name, expected in shapes.items():
+        found = getattr(recording, name).shape
+        if found != expected:
+            raise ValueError(f"the recording's {name} have shape {found}; expected {expected}. Match it to the problem.")
+    if not (np.isfinite(dt) and dt > 0):
+        raise ValueError(f"dt is {dt}; expected a positive number of seconds, the same for all samples.")
+    if not np.isfinite(actions).all():
+        raise ValueError("the actions hold a value that is not finite; expected numbers. Leave such episodes out.")
+    if not (np.isfinite(modes).all() and (modes >= 0).all() and (modes.sum(-1) < 1 + 1e-6).all()):
+        raise ValueError("the modes are not weights; expected numbers of at least 0 whose sum is 1. Use one-hot labels.")
+    for i in range(n):
+        seen = positions[..., i][np.isfinite(positions[..., i])]
+        if seen.size < FEWEST_SAMPLES or np.std(seen) <= 1e-12 * max(1.0, np.abs(seen).max()):
+            raise ValueError(
+                f"position {problem.coordinates[i]!r} is seen {seen.size} times and varies by "
+                f"{np.std(seen) if seen.size else 0:.3g}; expected at least {FEWEST_SAMPLES} samples that differ. "
+                "A thing that does not move has no law: give episodes in which it does."
+            )
+    _refuse_no_scale(problem)
+
+
+def _refuse_no_scale(problem: Problem) -> None:
+    n = problem.positions
+    for i in range(n):
+        known = [problem.dissipation[i], *problem.port[n + i]]
+        if not any(np.isfinite(k) and k != 0 for k in known):
+            raise ValueError(
+                f"nothing known about {problem.coordinates[i]!r} has the unit of a force; expected an input that is a "
+                "force (a number in `port`) or a known friction (in `dissipation`). Without one the mass has no scale: "
+                "give one of them, for instance dissipation 1 to measure all forces in its unit."
+            )
+
+
+def _problems(found: Estimate, tracks: Tracks, problem: Problem):
+    """Every (mode, reason) for which a law is not identified."""
+    now, form = labels(tracks.modes), found.form
+    lacking = found.set_aside > SET_ASIDE * max(found.windows, 1)
+    errors = np.sqrt(np.diag(found.covariance))
+    for mode in range(len(problem.modes)):
+        count = int((now == mode).sum())
+        if count < FEWEST_SAMPLES:
+            yield mode, f"only {count} samples, {FEWEST_SAMPLES} are needed"
+            continue
+        if mode in form.resting:
+            continue
+        block = next((b for b, x in enumerate(form.blocks) if x.mode == mode), -1)
+        if block >= 0 and form.blocks[block].guard is not None:
+            runs = _run_lengths(now == mode)
+            if len(runs) < FEWEST_CONTACTS or np.median(runs) < SHORTEST_CONTACT:
+                yield mode, f"{len(runs)} contacts of {np.median(runs):g} samples are too few or too short"
+                continue
+        vague = _vague(found, errors, block)
+        if vague:
+            yield mode, vague
+        elif lacking:
+            yield mode, f"{found.set_aside} of {found.windows} windows could not be followed"
+
+
+def _vague(found: Estimate, errors: np.ndarray, block: int) -> str:
+    """Which leading coefficient is not known to within half its size; empty where all are."""
+    for i, e in enumerate(found.form.entries):
+        leading = e.is_kinetic if block < 0 else e.block == block and e.kind == "energy"
+        if leading and found.support[i] and not np.isfinite(found.theta[i]):
+            return "a coefficient is not finite"
+        if leading and found.support[i] and errors[i] > VAGUE * abs(found.theta[i]):
+            assert e.term is not None
+            return f"a coefficient of its energy is {found.theta[i]:.3g} ± {errors[i]:.2g}"
+        if leading and e.is_kinetic and not found.theta[i] > 0:
+            return f"its inverse mass is {found.theta[i]:.3g}, not positive"
+    return ""
+
+
+def _run_lengths(on: np.ndarray) -> np.ndarray:
+    edges = np.diff(np.pad(on, ((0, 0), (1, 1))).astype(int), axis=1)
+    lengths = [np.flatnonzero(e < 0) - np.flatnonzero(e > 0) for e in edges]
+    return np.concatenate([*lengths, np.zeros(0, int)])
+
+
+def _notes(found: Estimate):
+    if found.chi_square > MISSPECIFIED:
+        yield (
+            f"χ² is {found.chi_square:.2f}: sensor noise does not explain the misfit. The library may lack a term, "
+            "or the modes may be wrong; the intervals are widened by it."
+        )
+    if found.set_aside:
+        yield f"{found.set_aside} of {found.windows} windows could not be followed and are left out."
+    yield from found.notes

@@ -1,0 +1,152 @@
+"""How sure the weak form's parameters are: rows overlap, so least squares' own errors would be too small.
+
+With rows A θ ≈ b and G = AᵀA the covariance is the sandwich `G⁻¹ AᵀKA G⁻¹`, K being the covariance of the rows' errors.
+Two K are offered: that of overlapping bumps over white sensor noise, which is known, and that of the residuals,
+which also holds when the law leaves out forces that last (a real machine always does).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vhydro.laws import weak
+from vhydro.laws.form import Form
+from vhydro.laws.support import solutions
+from vhydro.laws.tracks import Tracks
+
+
+class Rows(NamedTuple):
+    """The weak form's rows in the order of their bumps; a series is one position in one episode.
+
+    A bump over something hidden leaves a row of zeros, so that neighbours stay neighbours.
+    """
+
+    design: np.ndarray  # (series, bumps, entries)
+    left: np.ndarray  # (series, bumps): as `design`, in units of what sensor noise leaves in it
+    seen: np.ndarray  # (series, bumps) bool
+    acceleration: np.ndarray  # (series,): the mean acceleration under a bump that one such unit is
+    overlap: np.ndarray  # (lags,): correlation of sensor noise between a row and the lag-th after it
+
+    @property
+    def count(self) -> int:
+        return int(self.seen.sum())
+
+    @property
+    def gram(self) -> np.ndarray:
+        return np.einsum("sbi,sbj->ij", self.design, self.design, optimize=True)
+
+    @property
+    def cross(self) -> np.ndarray:
+        return np.einsum("sbi,sb->i", self.design, self.left)
+
+    @property
+    def square(self) -> float:
+        return float(np.sum(self.left**2))
+
+    def solution(self, support: np.ndarray) -> np.ndarray:
+        """The least-squares parameters on a support, 0 outside: (entries,)."""
+        return solutions(self.gram, self.cross, support[None])[0]
+
+    def residuals(self, theta: np.ndarray) -> np.ndarray:
+        """What the parameters leave over: (series, bumps)."""
+        return self.left - self.design @ theta
+
+    def between(self, first: float, last: float) -> "Rows":
+        """The rows of a part of the recording, from one share of its bumps to another."""
+        part = slice(round(first * self.left.shape[1]), round(last * self.left.shape[1]))
+        return self._replace(design=self.design[:, part], left=self.left[:, part], seen=self.seen[:, part])
+
+
+def rows(
+    form: Form, tracks: Tracks, on: np.ndarray, moves: np.ndarray, places: np.ndarray, half_width: int
+) -> Rows:
+    """The rows whose normal equations `weak.moments` gives, from the same arguments."""
+    phi, dt, x, z = weak.bumps(half_width, tracks.dt), tracks.dt, tracks.filled, tracks.states
+    on = np.concatenate([moves[..., None], on], -1)
+    stride = max(half_width // 2, 1)
+    window = np.arange(0, x.shape[1] - 2 * half_width, stride)[:, None] + np.arange(2 * half_width + 1)
+    if len(window) == 0:
+        raise ValueError(
+            f"An episode has {x.shape[1]} samples, a bump {2 * half_width + 1}; expected at least one bump in it. "
+            "Use narrower bumps or longer episodes."
+        )
+    scale = tracks.noise * np.sqrt(np.sum(phi.second**2)) * dt
+    design, left = [], []
+    for axis in range(form.positions):
+        columns = [weak._column(form, e, axis, x, z, tracks, on, places, window, phi) for e in form.entries]
+        design.append(np.stack(columns, -1) / scale[axis])
+        left.append(x[:, window, axis] @ phi.second * dt / scale[axis])
+    a, b = np.concatenate(design), np.concatenate(left)
+    seen = np.isfinite(b) & np.isfinite(a).all(-1)
+    unit = np.repeat(scale / (phi.value.sum() * dt), len(x))
+    return Rows(np.where(seen[..., None], a, 0.0), np.where(seen, b, 0.0), seen, unit, _overlap(phi.second, stride))
+
+
+def _overlap(second: np.ndarray, stride: int) -> np.ndarray:
+    """The correlation of two sums of white noise under bumps one, two … strides apart."""
+    lagged = np.correlate(second, second, "full")[len(second) - 1 :: stride]
+    return lagged / lagged[0]
+
+
+def sensor_covariance(rows: Rows, support: np.ndarray) -> np.ndarray:
+    """The parameters' covariance (entries, entries) if white sensor noise on positions is the only error."""
+    return _sandwich(rows, support, _summed_over_lags(rows.design[..., support], rows.overlap))
+
+
+def robust_covariance(rows: Rows, support: np.ndarray) -> np.ndarray:
+    """The parameters' covariance (entries, entries), whatever the rows' errors are and for however long they last.
+
+    Newey and West's estimator. Neighbouring rows count as far as `memory` says, and at least as far as bumps overlap.
+    """
+    active = rows.design[..., support]
+    scores = active * rows.residuals(rows.solution(support))[..., None]
+    lags = max(memory(scores), len(rows.overlap))
+    small_sample = rows.count / max(rows.count - int(support.sum()), 1)
+    return _sandwich(rows, support, _summed_over_lags(scores, tapered(lags)) * small_sample)
+
+
+def memory(scores: np.ndarray) -> int:
+    """How many lags count for scores (series, bumps, scores): Andrews' rule, each taken as autoregressive of order 1."""
+    now, before = scores[:, 1:], scores[:, :-1]
+    rho = np.sum(now * before, (0, 1)) / np.maximum(np.sum(before**2, (0, 1)), 1e-300)
+    rho = np.clip(rho, -0.97, 0.97)
+    power = np.sum((now - rho * before) ** 2, (0, 1)) ** 2
+    # Each score is weighted by its own scale, so that the units of a parameter do not matter.
+    weight = 1 / np.maximum(np.sum(scores**2, (0, 1)) ** 2, 1e-300)
+    above = np.sum(weight * power * 4 * rho**2 / ((1 - rho) ** 6 * (1 + rho) ** 2))
+    below = np.sum(weight * power / (1 - rho) ** 4)
+    lags = 1.1447 * (above / max(below, 1e-300) * scores.shape[0] * scores.shape[1]) ** (1 / 3)
+    return int(np.clip(np.ceil(lags), 1, scores.shape[1] - 1))
+
+
+def tapered(lags: int) -> np.ndarray:
+    """Bartlett's weights of lag 0, 1, …: they keep a covariance positive."""
+    return 1 - np.arange(lags) / lags
+
+
+def _summed_over_lags(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Σ_lag weight · (Σ_t s_t s_{t+lag}ᵀ and its transpose)."""
+    out = weights[0] * np.einsum("sbi,sbj->ij", scores, scores, optimize=True)
+    for lag in range(1, min(len(weights), scores.shape[1])):
+        pair = np.einsum("sbi,sbj->ij", scores[:, :-lag], scores[:, lag:], optimize=True)
+        out = out + weights[lag] * (pair + pair.T)
+    return out
+
+
+def _sandwich(rows: Rows, support: np.ndarray, meat: np.ndarray) -> np.ndarray:
+    gram = rows.gram[np.ix_(support, support)]
+    size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    bread = np.linalg.pinv(gram / np.outer(size, size), rcond=1e-12, hermitian=True) / np.outer(size, size)
+    out = np.zeros(2 * (len(support),))
+    out[np.ix_(support, support)] = bread @ meat @ bread
+    return out
+
+
+def covariance_in_units_of_force(form: Form, theta: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """The covariance of `weak.in_units_of_force(form, theta)`, by its slopes; 0 for what is known."""
+    out = np.zeros_like(covariance)
+    for i in np.flatnonzero(np.diag(covariance)):
+        step = np.zeros_like(theta)
+        step[i] = 1e-6 * abs(theta[i])
+        out[:, i] = (weak.in_units_of_force(form, theta + step) - weak.in_units_of_force(form, theta - step)) / (2 * step[i])
+    return out @ covariance @ out.T
