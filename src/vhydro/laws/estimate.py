@@ -55,6 +55,13 @@ class Weak(NamedTuple):
     places: np.ndarray
     moments: weak.Moments
 
+    @property
+    def score(self) -> float:
+        """BIC of the weak form's rows, for comparing forms on the same positions: smaller is better."""
+        theta, m = self.choice.theta, self.moments
+        misfit = m.square - 2 * m.cross @ theta + theta @ m.gram @ theta
+        return float(m.rows * np.log(max(misfit, 1e-12) / m.rows) + np.log(m.rows) * self.choice.support.sum())
+
 
 def base_mode(tracks: Tracks, resting: tuple[int, ...]) -> int:
     """The mode of the base law: of those that move, the one that is on the longest."""

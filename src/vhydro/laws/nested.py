@@ -57,7 +57,7 @@ def effective_rows(rows: Rows, support: np.ndarray) -> float:
     weights = tapered(max(memory(left), len(rows.overlap)))
     lagged = [np.sum(left[:, lag:] * left[:, : left.shape[1] - lag]) for lag in range(len(weights))]
     inflation = 1 + 2 * float(weights[1:] @ np.array(lagged[1:])) / max(lagged[0], 1e-300)
-    return rows.count / max(inflation, 1.0)
+    return rows.number / max(inflation, 1.0)
 
 
 class Step(NamedTuple):

@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     overlap: np.ndarray  # (lags,): correlation of sensor noise between a row and the lag-th after it
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         return int(self.seen.sum())
 
     @property
@@ -57,9 +57,7 @@ class Rows(NamedTuple):
         return self._replace(design=self.design[:, part], left=self.left[:, part], seen=self.seen[:, part])
 
 
-def rows(
-    form: Form, tracks: Tracks, on: np.ndarray, moves: np.ndarray, places: np.ndarray, half_width: int
-) -> Rows:
+def rows(form: Form, tracks: Tracks, on: np.ndarray, moves: np.ndarray, places: np.ndarray, half_width: int) -> Rows:
     """The rows whose normal equations `weak.moments` gives, from the same arguments."""
     phi, dt, x, z = weak.bumps(half_width, tracks.dt), tracks.dt, tracks.filled, tracks.states
     on = np.concatenate([moves[..., None], on], -1)
@@ -101,12 +99,12 @@ def robust_covariance(rows: Rows, support: np.ndarray) -> np.ndarray:
     active = rows.design[..., support]
     scores = active * rows.residuals(rows.solution(support))[..., None]
     lags = max(memory(scores), len(rows.overlap))
-    small_sample = rows.count / max(rows.count - int(support.sum()), 1)
+    small_sample = rows.number / max(rows.number - int(support.sum()), 1)
     return _sandwich(rows, support, _summed_over_lags(scores, tapered(lags)) * small_sample)
 
 
 def memory(scores: np.ndarray) -> int:
-    """How many lags count for scores (series, bumps, scores): Andrews' rule, each taken as autoregressive of order 1."""
+    """How many lags count for scores (series, bumps, scores), by Andrews' rule for autoregressions of order 1."""
     now, before = scores[:, 1:], scores[:, :-1]
     rho = np.sum(now * before, (0, 1)) / np.maximum(np.sum(before**2, (0, 1)), 1e-300)
     rho = np.clip(rho, -0.97, 0.97)
@@ -148,5 +146,6 @@ def covariance_in_units_of_force(form: Form, theta: np.ndarray, covariance: np.n
     for i in np.flatnonzero(np.diag(covariance)):
         step = np.zeros_like(theta)
         step[i] = 1e-6 * abs(theta[i])
-        out[:, i] = (weak.in_units_of_force(form, theta + step) - weak.in_units_of_force(form, theta - step)) / (2 * step[i])
+        above, below = (weak.in_units_of_force(form, theta + s) for s in (step, -step))
+        out[:, i] = (above - below) / (2 * step[i])
     return out @ covariance @ out.T

@@ -147,8 +147,13 @@ def written(value: float | None, *, share: bool = False, digits: int = 2) -> str
     if 1e-4 <= abs(value) < 1e4:
         places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
         return f"{value:.{places}f}".replace("-", "−")
-    mantissa, power = f"{value:.1e}".split("e")
-    return f"{mantissa}·10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}".replace("-", "−")
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    return f"{mantissa}·{power_of_ten(int(power))}".replace("-", "−")
+
+
+def power_of_ten(exponent: int) -> str:
+    """`10⁻³`, and 1 for the power 0."""
+    return f"10{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}" if exponent else "1"
 
 
 def standing(results: Results, setting: Setting, metric: Metric) -> tuple[int, list[str]] | None:
