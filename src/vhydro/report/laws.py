@@ -111,7 +111,7 @@ def _cell_sections(results: Results) -> list[str]:
     return [
         "<h2>Coefficients</h2><p class='quiet'>Every term and seed: estimate against truth, on the line when right. At "
         "true 0 are terms that should not be there, at estimate 0 terms that were missed. Logarithmic beyond ±0.001; "
-        "what is beyond ±10⁴ is at the edge.</p>",
+        "what is beyond ±10⁴ is at the edge. Lasso stands a little to the left, no-sparsity to the right.</p>",
         _legend({m.title: m.colour for m in reversed(SCATTERED)}),
         _figure(scatter_figure(results), "scatter"),
         f"<h2>Supports</h2><p class='quiet'>How often each term is selected, over seeds, at {escape(hardest.title)}, "

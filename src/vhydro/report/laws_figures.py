@@ -12,7 +12,7 @@ from vhydro.report.page import FONT, HAIRLINE, INK, QUIET, SHADE
 
 LINEAR = 1e-3  # coefficients smaller than this are drawn on a straight scale, larger ones on a logarithmic one
 LARGEST = 1e4  # and beyond this at the edge
-SIDES = {"no-sparsity": 0.22, PAPER: -0.22, FULL: 0.0}  # beside each other, for true values are few; the last is on top
+SIDES = {"no-sparsity": 0.4, PAPER: -0.4, FULL: 0.0}  # beside each other, for true values are few; the last is on top
 SCATTERED = [m for key in SIDES for m in METHODS if m.key == key]
 ERRORS_DRAWN = (1e-6, 1e2)  # what is outside is drawn at the edge
 SAME = 0.02  # dots nearer than this on the drawn scale are one dot: no eye could tell them apart
@@ -35,7 +35,8 @@ def panels(rows: int, columns: int, titles: Sequence[str], *, tall: int, gap: in
     figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=gap / (tall * rows), **options)
     lefts = sorted({axis.domain[0] for axis in figure.select_xaxes()})
     for note in figure.layout.annotations:
-        note.update(x=max(x for x in lefts if x <= note.x), xanchor="left", font={"size": 12.5, "color": INK}, yshift=2)
+        left = max(x for x in lefts if x <= note.x)
+        note.update(x=left, xanchor="left", align="left", font={"size": 12.5, "color": INK}, yshift=2)
     return figure
 
 
@@ -61,7 +62,7 @@ def diagonal(low: float, high: float) -> go.Scatter:
 def overview_figure(results: Results) -> go.Figure:
     """Every metric against the noise, a line per method; a row of panels for each end of what else was done."""
     kinds = _ends(results.settings)
-    words = [f"{k.source}, {k.trouble.removeprefix('0 % noise').removeprefix(', ') or 'noise only'}" for k in kinds]
+    words = [f"{k.source}, {k.trouble.partition(', ')[2] or 'noise only'}" for k in kinds]
     titles = [f"<b>{word}</b><br>{m.title}" if m is METRICS[0] else m.title for word in words for m in METRICS]
     figure = panels(len(kinds), 4, titles, tall=215, gap=78, horizontal_spacing=0.048)
     for i, kind in enumerate(kinds, start=1):
@@ -117,7 +118,7 @@ def _bar_mark(noise: float, limit: float) -> go.Scatter:
 # --- coefficients -------------------------------------------------------------------------------------------
 
 
-def signed_log(values: np.ndarray | float) -> np.ndarray:
+def signed_log(values: np.ndarray) -> np.ndarray:
     """`±log₁₀(1 + |v| / LINEAR)`, with what is beyond `LARGEST` at the edge."""
     values = np.clip(values, -LARGEST, LARGEST)
     return np.sign(values) * np.log10(1.0 + np.abs(values) / LINEAR)
@@ -128,16 +129,16 @@ def scatter_figure(results: Results) -> go.Figure:
     tasks, settings = results.tasks, results.shown
     titles = [f"<b>{s.title}</b><br>{t}" if t == tasks[0] else t for s in settings for t in tasks]
     figure = panels(len(settings), len(tasks), titles, tall=270, gap=84, horizontal_spacing=0.045)
-    edge = float(signed_log(LARGEST))
+    edge = float(signed_log(np.array([LARGEST]))[0])
     for i, setting in enumerate(settings, start=1):
         for j, task in enumerate(tasks, start=1):
             figure.add_trace(diagonal(-edge, edge), row=i, col=j)
             for method in SCATTERED:
                 cells = [c for c in results.at(setting, method.key) if c["task"] == task]
                 figure.add_trace(_coefficients(method, cells), row=i, col=j)
-    ticks = {"−100": -100.0, "−1": -1.0, "−.01": -0.01, "0": 0.0, ".01": 0.01, "1": 1.0, "100": 100.0}
+    ticks = {"−100": -100.0, "−1": -1.0, "0": 0.0, "1": 1.0, "100": 100.0}
     places = signed_log(np.array([*ticks.values()])).tolist()
-    axis = {"tickvals": places, "ticktext": [*ticks], "range": [-edge - 0.3, edge + 0.3], "tickfont": {"size": 10.5}}
+    axis = {"tickvals": places, "ticktext": [*ticks], "range": [-edge - 0.3, edge + 0.3]}
     figure.update_xaxes(**axis, tickangle=0)
     figure.update_yaxes(**axis)
     figure.update_xaxes(title_text="true", row=len(settings))
@@ -150,12 +151,12 @@ def _coefficients(method: Method, cells: Sequence[Row]) -> go.Scatter:
     terms = [t for cell in cells for t in cell["terms"] if t["true"] or t["estimate"]]
     drawn = signed_log(np.array([[t["true"], t["estimate"]] for t in terms], float).reshape(-1, 2))
     _, first = np.unique(np.round(drawn / SAME), axis=0, return_index=True)
-    words = [
-        f"{terms[k]['mode']}, {terms[k]['term']}: {terms[k]['estimate']:.4g} ({terms[k]['true']:.4g})" for k in first
-    ]
+    shown = [terms[k] for k in first]
+    words = [f"{t['mode']}, {t['term']}: {t['estimate']:.4g} (true {t['true']:.4g})" for t in shown]
     return go.Scatter(
         x=(drawn[first, 0] + SIDES[method.key]).round(3), y=drawn[first, 1].round(3), text=words,
-        mode="markers", name=method.title, marker={"color": method.colour, "size": 5, "opacity": 0.6},
+        mode="markers", name=method.title, opacity=0.6,
+        marker={"color": method.colour, "size": 7 if method.key == FULL else 5},
         hovertemplate="%{text}<extra>%{fullData.name}</extra>",
     )  # fmt: skip
 

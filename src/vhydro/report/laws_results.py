@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 Row = dict[str, Any]
 ABSENT = "–"
+SPACE = "\u00a0"  # keeps a number and its unit on one line
 REMEDY = "Run the laws audit again for this folder, or give the folder of a finished one."
 
 
@@ -23,7 +24,7 @@ class Setting(NamedTuple):
     def trouble(self) -> str:
         """`5 % noise, 20 % missing, 2 % flips`, without what is zero."""
         kinds = ((self.noise, "noise"), (self.missing, "missing"), (self.flips, "flips"))
-        return ", ".join(f"{100 * share:g} % {name}" for share, name in kinds if share or name == "noise")
+        return ", ".join(f"{100 * share:g}{SPACE}% {name}" for share, name in kinds if share or name == "noise")
 
     @property
     def title(self) -> str:

@@ -21,6 +21,7 @@ from vhydro.report.laws_results import (
 from vhydro.report.page import table_html
 
 SEEDS = 20  # of the audit in full
+NAMED = 6  # settings in which full is behind, in words
 SIGNS = {1: "≥", -1: "≤"}
 
 
@@ -89,13 +90,10 @@ def caveats(results: Results) -> str:
     words = [f"{results.meta['seeds']} seeds on {len(results.tasks)} systems: {', '.join(results.tasks)}."]
     if results.meta["seeds"] < SEEDS:
         words.append(f"A small run: the audit in full has {SEEDS} seeds.")
-    filtered = [
-        c["modes_accuracy"] for c in results.cells if c["method"] == FULL and c.get("modes_accuracy") is not None
-    ]
-    if filtered:
-        words.append(
-            f"Filtered modes are the true ones in {fmean(filtered):.1%} of samples ({min(filtered):.1%} at worst)."
-        )
+    shares = [cell.get("modes_accuracy") for cell in results.cells if cell["method"] == FULL]
+    if filtered := [100 * share for share in shares if share is not None]:
+        mean, worst = fmean(filtered), min(filtered)
+        words.append(f"Filtered modes are the true ones in {mean:.1f} % of samples ({worst:.1f} % in the worst cell).")
     return " ".join(words)
 
 
@@ -113,9 +111,10 @@ def comparison_words(results: Results) -> str:
         f"level in {level} and behind in {behind}."
     )
     lost = [f"{m.title}, {s.title} ({', '.join(_title(b) for b in best)})" for m, s, side, best in contests if side < 0]
-    return words + (
-        f" Behind, over all four metrics: {'; '.join(lost)}." if lost else " It is behind in none of the four."
-    )
+    if not lost:
+        return f"{words} It is behind in none of the four metrics."
+    more = f"; and {len(lost) - NAMED} more, in red below" if len(lost) > NAMED else ""
+    return f"{words} Over all four metrics it is behind in {len(lost)}: {'; '.join(lost[:NAMED])}{more}."
 
 
 def _title(method: str) -> str:

@@ -36,12 +36,16 @@ def theorem_words(entries: Sequence[Row]) -> str:
     """How often the conditions and the bound held, and how wide the bound was."""
     met = [e for e in entries if e["conditions"]]
     held, supports = sum(bool(e["holds"]) for e in met), [e for e in met if e["support_condition"]]
-    ratios = [e["bound"] / e["error"] for e in met if e["bound"] is not None and e["error"]]
+    ratios = defaultdict(list)
+    for e in met:
+        if e["bound"] is not None and e["error"]:
+            ratios[e["columns"]].append(e["bound"] / e["error"])
     endless = sum(e["bound"] is None for e in entries)
     words = f"The theorem’s conditions hold in {_of(len(met), len(entries))} regressions"
     words += f"; there its bound holds in {_of(held, len(met))}." if met else "."
     if ratios:
-        words += f" In the median one the bound is {written(median(ratios))} times the true error."
+        wide = ", ".join(f"{written(median(ratios[n]))} times with {n} columns" for n in sorted(ratios))
+        words += f" Bound over true error, in the median: {wide}."
     recovered = sum(bool(e["support_recovered"]) for e in supports)
     words += f" The support condition holds in {_of(len(supports), len(entries))}"
     words += f"; there the support was recovered in {_of(recovered, len(supports))}." if supports else "."
