@@ -95,8 +95,8 @@ Term = Monomial | Sine | Cosine | Penetration | Custom
 Library = tuple[Term, ...]
 
 
-def slope(term: Term, axis: int, z: Sequence, place: Any = 0.0) -> Any:
-    """∂term/∂z_axis at coordinates that are numbers or arrays, NumPy's or JAX's; 0.0 where it never depends on it.
+def slope(term: Term, axis: int, z: Any, place: Any = 0.0) -> Any:
+    """∂term/∂z_axis at a sequence of coordinates, numbers or arrays, NumPy's or JAX's; 0.0 where it never depends on it.
 
     A `Penetration` counts as touching, as the mode it belongs to is the one in contact; `place` moves its surface.
     """

@@ -4,7 +4,7 @@ A law found by `segmenting` becomes a `HybridModel`; the support-safe filter and
 is at every sample; the law is then recovered with those weights.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -28,6 +28,8 @@ from vhydro.library import Library, Monomial, Penetration, Term
 from vhydro.model import HybridModel, axis_emission, hybrid_model, mode_kernel, port_hamiltonian
 from vhydro.network import Network
 from vhydro.smoother import smooth
+
+NOISE_FLOOR = 1e-7  # in the positions' units: one for all, as the filter is compiled anew for every other
 
 
 @dataclass(frozen=True)
@@ -88,17 +90,16 @@ def law_model(law: Weak, tracks: Tracks, problem: Problem, config: ChainConfig) 
             port[mode, :n] = np.nan_to_num(problem.port[:n])
     mass = np.array([0.5 / next(theta[i] for i, e in enumerate(form.entries) if _moves(e, n + a)) for a in range(n)])
     spread = np.concatenate([np.nanstd(tracks.positions, (0, 1)), mass * np.nanstd(tracks.smooth.velocity, (0, 1))])
-    floor = 1e-3 * float(tracks.noise.min())
     loose = np.concatenate([0.2 * tracks.noise, config.looseness * spread[n:]])
     return hybrid_model(
         mode_kernel(modes, stay=0.98, drive=_guarding(law, tracks, modes, mass, len(problem.inputs))),
         port_hamiltonian(
             modes, 2 * n, len(problem.inputs), library, coefficients=coefficients, dissipation=resistance, port=port
         ),
-        axis_emission(2 * n, range(n), noise=tracks.noise, noise_floor=floor),
+        axis_emission(2 * n, range(n), noise=tracks.noise, noise_floor=NOISE_FLOOR),
         noise=np.tile(loose, (modes, 1)),
         start_scale=np.tile(2 * spread, (modes, 1)),
-        noise_floor=floor,
+        noise_floor=NOISE_FLOOR,
         channels=problem.coordinates[:n],
     )
 
@@ -163,7 +164,9 @@ def smoothed_modes(model: HybridModel, tracks: Tracks, config: ChainConfig, seed
     settings = FilterSettings(particles=config.particles, history=True)
     first, second = jax.random.split(jax.random.key(seed))
     out = []
-    for i, (episode, beliefs) in enumerate(zip(episodes, filter_episodes(model, episodes, key=first, settings=settings), strict=True)):
+    for i, (episode, beliefs) in enumerate(
+        zip(episodes, filter_episodes(model, episodes, key=first, settings=settings), strict=True)
+    ):
         way = smooth(model, episode, beliefs, key=jax.random.fold_in(second, i), trajectories=config.trajectories)
         out.append(np.asarray(way.belief.mode))
     return np.stack(out)

@@ -71,7 +71,7 @@ def _of_axis(law: Law, axis: int) -> Found:
     mass = 0.5 / energy[_square(law, law.positions + axis)]
     out = {f"{'inertia' if angle else 'mass'}{along}": (mass, "kg m²" if angle else "kg")}
     friction = law.dissipation(law.form.base)[axis]
-    if friction.error > 0:
+    if law.form.known_dissipation[axis] is None:
         out[f"friction{along}"] = (friction.value, "N m s/rad" if angle else "N s/m")
     if _square(law, axis) in energy:
         out[f"stiffness{along}"] = (2 * energy[_square(law, axis)], "N m/rad" if angle else "N/m")
@@ -130,6 +130,7 @@ def table(law: Law) -> str:
     found = constants(law)
     width = max(map(len, found), default=0)
     rows = [
-        f"{name:<{width}}  {c.value:11.6g}  [{c.interval[0]:.6g}, {c.interval[1]:.6g}] {c.unit}" for name, c in found.items()
+        f"{name:<{width}}  {c.value:11.6g}  [{c.interval[0]:.6g}, {c.interval[1]:.6g}] {c.unit}"
+        for name, c in found.items()
     ]
     return "\n".join(rows) + "\n" if rows else "no constant is determined\n"

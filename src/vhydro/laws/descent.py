@@ -92,7 +92,11 @@ class Shooter:
         gram = np.zeros(2 * (len(padded) + 1,))
         for lanes, begins, samples in self._stretches():
             if begins:
-                z, by_theta, by_start = starts[lanes], np.zeros((LANES, size, len(padded))), np.tile(np.eye(size), (LANES, 1, 1))
+                z, by_theta, by_start = (
+                    starts[lanes],
+                    np.zeros((LANES, size, len(padded))),
+                    np.tile(np.eye(size), (LANES, 1, 1)),
+                )
             piece = sensed(self.form, self.substeps, theta, padded, z, w.actions[lanes, samples], w.on[lanes], self.dt)
             felt, through = np.asarray(piece.by_theta), np.asarray(piece.by_start)
             felt = felt + through @ by_theta

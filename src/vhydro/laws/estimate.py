@@ -17,7 +17,6 @@ from vhydro.laws.tracks import Tracks
 from vhydro.laws.windows import cut
 from vhydro.library import Penetration
 
-
 NOT_FOLLOWED = 0.25  # of the positions' spread: a window further off than that is not followed
 LONGER_COSTS = 1.05  # times the misfit: longer windows that fit worse than that are not used
 START_SMOOTHINGS = (5, 12, 24)  # samples: half-widths offered as starts of the first windows
@@ -94,7 +93,9 @@ def weak_law(tracks: Tracks, problem: Problem, bump: int, *, momenta: bool = Tru
     springs = np.array([isinstance(e.term, Penetration) and e.term.power == 2 for e in form.entries])
     contact = np.array([isinstance(e.term, Penetration) for e in form.entries])
     first = weak.moments(form, tracks, on, moves, places, bump)
-    shallow = optional & ~(contact & np.array([isinstance(e.term, Penetration) and e.term.power == 3 for e in form.entries]))
+    shallow = optional & ~(
+        contact & np.array([isinstance(e.term, Penetration) and e.term.power == 3 for e in form.entries])
+    )
     places = _shifted(form, places, weak_choice(form, first, shallow).theta, springs, tracks)
     moments = weak.moments(form, tracks, on, moves, places, bump)
     return Weak(form, weak_choice(form, moments, optional), places, moments)
@@ -104,7 +105,9 @@ def weak_choice(form: Form, moments: weak.Moments, optional: np.ndarray) -> Choi
     """The best subset of the weak form's columns, its penalty in units of the misfit it leaves."""
     always = np.array([e.kind in ("dissipation", "port") for e in form.entries]) & (form.known != 0)
     penalty = np.log(moments.rows) + 2 * np.log(max(optional.sum(), 1))
-    dense = best_subset(moments.gram, moments.cross, moments.square, 0.0, always=always | optional, optional=~always & False)
+    dense = best_subset(
+        moments.gram, moments.cross, moments.square, 0.0, always=always | optional, optional=~always & False
+    )
     scale = max(dense.misfit, 1e-300) / moments.rows
     return best_subset(
         moments.gram / scale, moments.cross / scale, moments.square / scale, penalty, always=always, optional=optional
@@ -291,7 +294,10 @@ def _first_states(form: Form, tracks: Tracks, theta: np.ndarray) -> list[np.ndar
     mass = np.array([0.5 / kinetic[axis] for axis in range(form.positions)])
     ground = tracks.positions - tracks.carried
     others = [local_polynomial(ground, tracks.dt, h) for h in START_SMOOTHINGS if 2 * h < ground.shape[1]]
-    return [np.nan_to_num(np.concatenate([s.position + tracks.carried, mass * s.velocity], -1)) for s in (tracks.smooth, *others)]
+    return [
+        np.nan_to_num(np.concatenate([s.position + tracks.carried, mass * s.velocity], -1))
+        for s in (tracks.smooth, *others)
+    ]
 
 
 def _followed(states: np.ndarray, stage: Stage) -> np.ndarray:

@@ -127,7 +127,7 @@ def form_of(
 
     def terms(guard: Guard | None) -> Library:
         depth = depth_terms(guard) if guard else ()
-        return ((depth or still) if additive else (*problem.library, *depth))
+        return (depth or still) if additive else (*problem.library, *depth)
 
     others = [(mode, guard) for mode, guard in sorted(guards.items()) if mode not in (base, *resting)]
     blocks = tuple(Block(mode, guard, terms(guard)) for mode, guard in others)

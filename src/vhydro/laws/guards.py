@@ -51,7 +51,9 @@ def sort_modes(modes: np.ndarray, smooth: Smooth, base: int, resting: tuple[int,
         if mode == base or mode in resting:
             continue
         guard, place, error = _surface(weights[..., mode], smooth.position)
-        moving = [_direction_error(weights[..., mode], smooth.velocity[..., i]) for i in range(smooth.velocity.shape[-1])]
+        moving = [
+            _direction_error(weights[..., mode], smooth.velocity[..., i]) for i in range(smooth.velocity.shape[-1])
+        ]
         if error < MOST_ERROR and error < min(moving):
             guards[mode], places[mode] = guard, place
         else:

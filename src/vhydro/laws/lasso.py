@@ -4,9 +4,11 @@ Paper: Thm 3 and Exp 3. Velocities are hidden, so the equation is written in uni
 or G gives the mass afterwards; its column and the damping's are never penalised.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import lasso_path
 
 from vhydro.laws.form import Entry, Form, form_of, is_kinetic, momentum_degree
@@ -35,7 +37,9 @@ def lasso_law(tracks: Tracks, problem: Problem, sorted_modes: Sorted, base: int,
         theta[i], support[i] = sorted_modes.places[form.blocks[b].mode], True
     modes = {-1: base} | {b: block.mode for b, block in enumerate(form.blocks)}
     for block, mode in modes.items():
-        indices = [i for i, e in enumerate(form.entries) if e.block == block and e.kind != "place" and form.known[i] != 0]
+        indices = [
+            i for i, e in enumerate(form.entries) if e.block == block and e.kind != "place" and form.known[i] != 0
+        ]
         energies = [i for i in indices if form.entries[i].kind == "energy" and not form.entries[i].is_kinetic]
         always = [i for i in indices if form.entries[i].kind != "energy"]
         found = _mode(form, tracks, mode, always, energies, theta, config)
@@ -45,7 +49,9 @@ def lasso_law(tracks: Tracks, problem: Problem, sorted_modes: Sorted, base: int,
     return form, in_units_of_force(form, theta), support
 
 
-def _mode(form: Form, tracks: Tracks, mode: int, always, energies, theta: np.ndarray, config: LassoConfig) -> np.ndarray:
+def _mode(
+    form: Form, tracks: Tracks, mode: int, always, energies, theta: np.ndarray, config: LassoConfig
+) -> np.ndarray:
     """The parameters of one mode in units of mass 1: those always kept, then the energies."""
     design, target, episode = derivative_rows(form, tracks, mode, [*always, *energies], theta)
     free, terms = design[:, : len(always)], design[:, len(always) :]
@@ -55,9 +61,16 @@ def _mode(form: Form, tracks: Tracks, mode: int, always, energies, theta: np.nda
     if train.sum() < design.shape[1]:
         return np.zeros(design.shape[1])
     onto = np.linalg.pinv(free[train])
-    rest, left = terms[train] - free[train] @ (onto @ terms[train]), target[train] - free[train] @ (onto @ target[train])
+    rest, left = (
+        terms[train] - free[train] @ (onto @ terms[train]),
+        target[train] - free[train] @ (onto @ target[train]),
+    )
     scale = np.maximum(np.sqrt(np.mean(rest**2, 0)), 1e-12)
-    _, path, _ = lasso_path(rest / scale, left, eps=config.smallest, n_alphas=config.penalties, max_iter=5000)
+    largest = np.abs((rest / scale).T @ left).max() / len(left)
+    grid = np.geomspace(largest, config.smallest * largest, config.penalties)
+    with warnings.catch_warnings():  # the smallest penalties of a collinear library never converge; validation judges
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        _, path, _ = lasso_path(rest / scale, left, alphas=grid, max_iter=5000)
     path = path.T / scale
     kept = onto @ (target[train][:, None] - terms[train] @ path.T)
     errors = np.mean((target[checked][:, None] - terms[checked] @ path.T - free[checked] @ kept) ** 2, 0)

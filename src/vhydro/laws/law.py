@@ -95,7 +95,9 @@ class Law:
         z = np.concatenate([q.T, (v / inverse_mass).T])
         port = np.array([[n.value for n in row] for row in self.port(mode)])[self.positions :]
         drag = np.array([n.value for n in self.dissipation(mode)])
-        force = np.stack([-sum((c.value * slope(t, i, z) for t, c in energy.items()), np.zeros(len(q))) for i in self._axes], -1)
+        force = np.stack(
+            [-sum((c.value * slope(t, i, z) for t, c in energy.items()), np.zeros(len(q))) for i in self._axes], -1
+        )
         return inverse_mass * (force - drag * v + a @ port.T)
 
     def simulate(self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None) -> np.ndarray:
@@ -126,7 +128,11 @@ class Law:
 
     def _placed(self, e: Entry) -> Term:
         assert e.term is not None
-        return replace(e.term, at=float(self.theta[self.form.places[e.block]])) if isinstance(e.term, Penetration) else e.term
+        return (
+            replace(e.term, at=float(self.theta[self.form.places[e.block]]))
+            if isinstance(e.term, Penetration)
+            else e.term
+        )
 
     def _twice_kinetic(self, energy: dict[Term, Number], axis: int) -> float:
         square = Monomial(tuple(2 * (i == self.positions + axis) for i in range(2 * self.positions)))

@@ -70,13 +70,17 @@ def refuse_unfit(recording: Recording, problem: Problem) -> None:
     for name, expected in shapes.items():
         found = getattr(recording, name).shape
         if found != expected:
-            raise ValueError(f"the recording's {name} have shape {found}; expected {expected}. Match it to the problem.")
+            raise ValueError(
+                f"the recording's {name} have shape {found}; expected {expected}. Match it to the problem."
+            )
     if not (np.isfinite(dt) and dt > 0):
         raise ValueError(f"dt is {dt}; expected a positive number of seconds, the same for all samples.")
     if not np.isfinite(actions).all():
         raise ValueError("the actions hold a value that is not finite; expected numbers. Leave such episodes out.")
     if not (np.isfinite(modes).all() and (modes >= 0).all() and (modes.sum(-1) < 1 + 1e-6).all()):
-        raise ValueError("the modes are not weights; expected numbers of at least 0 whose sum is 1. Use one-hot labels.")
+        raise ValueError(
+            "the modes are not weights; expected numbers of at least 0 whose sum is 1. Use one-hot labels."
+        )
     for i in range(n):
         seen = positions[..., i][np.isfinite(positions[..., i])]
         if seen.size < FEWEST_SAMPLES or np.std(seen) <= 1e-12 * max(1.0, np.abs(seen).max()):

@@ -58,8 +58,8 @@ def moments(
     window = starts[:, None] + np.arange(2 * half_width + 1)
     gram, cross, square, rows = np.zeros(2 * (len(form.entries),)), np.zeros(len(form.entries)), 0.0, 0
     for axis in range(form.positions):
-        columns = [_column(form, e, axis, x, z, tracks, on, places, window, phi) for e in form.entries]
-        left, design = x[:, window, axis] @ phi.second * dt, np.stack(columns, -1)
+        columns = [column(form, e, axis, x, z, tracks, on, places, window, phi) for e in form.entries]
+        left, design = bent(x[:, window, axis], phi) * dt, np.stack(columns, -1)
         good = np.isfinite(left) & np.isfinite(design).all(-1)
         scale = tracks.noise[axis] * np.sqrt(np.sum(phi.second**2)) * dt
         a, b = design[good] / scale, left[good] / scale
@@ -67,7 +67,12 @@ def moments(
     return Moments(gram, cross, float(square), rows)
 
 
-def _column(form: Form, e: Entry, axis: int, x, z, tracks: Tracks, on, places, window, phi: Bumps) -> np.ndarray:
+def bent(x: np.ndarray, phi: Bumps) -> np.ndarray:
+    """Σφ'' x of every window, counted from its middle: a narrow bump's φ'' does not quite sum to 0."""
+    return (x - x[..., x.shape[-1] // 2, None]) @ phi.second
+
+
+def column(form: Form, e: Entry, axis: int, x, z, tracks: Tracks, on, places, window, phi: Bumps) -> np.ndarray:
     """One parameter's column in the equation of one position: (episodes, windows)."""
     n, dt = form.positions, tracks.dt
     share = on[..., e.block + 1]

@@ -71,9 +71,9 @@ def rows(form: Form, tracks: Tracks, on: np.ndarray, moves: np.ndarray, places: 
     scale = tracks.noise * np.sqrt(np.sum(phi.second**2)) * dt
     design, left = [], []
     for axis in range(form.positions):
-        columns = [weak._column(form, e, axis, x, z, tracks, on, places, window, phi) for e in form.entries]
+        columns = [weak.column(form, e, axis, x, z, tracks, on, places, window, phi) for e in form.entries]
         design.append(np.stack(columns, -1) / scale[axis])
-        left.append(x[:, window, axis] @ phi.second * dt / scale[axis])
+        left.append(weak.bent(x[:, window, axis], phi) * dt / scale[axis])
     a, b = np.concatenate(design), np.concatenate(left)
     seen = np.isfinite(b) & np.isfinite(a).all(-1)
     unit = np.repeat(scale / (phi.value.sum() * dt), len(x))

@@ -35,7 +35,10 @@ def latex(law: Law) -> str:
 def _mode_text(law: Law, mode: int, *, latex: bool) -> list[str]:
     status = law.status(mode)
     reasons = "; ".join(reason for m, reason in law.problems if m == mode)
-    head = f"{law.modes[mode]}" + {"identified": "", "at rest": " (at rest)", "unidentified": f" (unidentified: {reasons})"}[status]
+    head = (
+        f"{law.modes[mode]}"
+        + {"identified": "", "at rest": " (at rest)", "unidentified": f" (unidentified: {reasons})"}[status]
+    )
     n, dot = law.positions, (r"\dot " if latex else "")
     rate = [f"{dot}{_name(c, latex)}" if latex else f"{c}̇" if len(c) == 1 else f"d{c}/dt" for c in law.coordinates]
     if status == "at rest":
@@ -113,7 +116,14 @@ def _slope(term: Term, axis: int, names: list[str], latex: bool) -> tuple[float,
             if power == 1:
                 return (1.0 if side == "above" else -1.0), ""
             sign = 1.0 if side == "above" else (-1.0) ** power
-            return sign, inner if power == 2 else f"{inner}^{power - 1}" if latex else f"{inner}{'²' if power == 3 else f'^{power - 1}'}"
+            return (
+                sign,
+                inner
+                if power == 2
+                else f"{inner}^{power - 1}"
+                if latex
+                else f"{inner}{'²' if power == 3 else f'^{power - 1}'}",
+            )
 
 
 def _sum(pieces: list[tuple[Number, str]]) -> str:

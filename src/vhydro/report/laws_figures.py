@@ -155,7 +155,7 @@ def _coefficients(method: Method, cells: Sequence[Row]) -> go.Scatter:
     words = [f"{t['mode']}, {t['term']}: {t['estimate']:.4g} (true {t['true']:.4g})" for t in shown]
     return go.Scatter(
         x=(drawn[first, 0] + SIDES[method.key]).round(3), y=drawn[first, 1].round(3), text=words,
-        mode="markers", name=method.title, opacity=0.6,
+        mode="markers", name=method.title, opacity=1.0 if method.key == FULL else 0.7,
         marker={"color": method.colour, "size": 7 if method.key == FULL else 5},
         hovertemplate="%{text}<extra>%{fullData.name}</extra>",
     )  # fmt: skip
