@@ -8,7 +8,7 @@ import pytest
 
 from vhydro.emission import NetworkEmission, Observation
 from vhydro.flow import LinearFlow, Reset
-from vhydro.library import Cosine, Monomial, Penetration, Sine, polynomial, values
+from vhydro.library import Cosine, Custom, Monomial, Penetration, Sine, polynomial, slope, values
 from vhydro.model import (
     axis_emission,
     hybrid_model,
@@ -80,6 +80,47 @@ def test_the_library_says_what_it_computes():
     assert len(polynomial(3, 2)) == 9
     with pytest.raises(ValueError, match=r"degree is 0; .* at least 1"):
         polynomial(2, 0)
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        Monomial((2, 1)), Monomial((0, 3)), Monomial((0, 0)), Sine(0), Cosine(1), Penetration(0, 0.2, power=1),
+        Penetration(0, 0.2), Penetration(0, 1.2, "below", 3), Custom(lambda z: jnp.exp(z[0]) * z[1], "eq p"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_slope_is_the_gradient(term):
+    points = np.random.default_rng(0).uniform(0.3, 1.1, (2, 40))  # past every surface above
+    exact = np.asarray(jax.vmap(jax.grad(term.value), 1, 1)(jnp.asarray(points)))
+    for axis in (0, 1):
+        for z in (points, tuple(points), tuple(jnp.asarray(points)), jnp.asarray(points)):
+            np.testing.assert_allclose(np.broadcast_to(slope(term, axis, z), 40), exact[axis], rtol=1e-12)
+        one = [slope(term, axis, tuple(map(float, points[:, i]))) for i in range(3)]
+        np.testing.assert_allclose(np.array(one, float), exact[axis, :3], rtol=1e-12)
+
+
+def test_a_slope_stays_on_the_side_of_its_mode_and_moves_with_its_place():
+    z = np.array([[0.0, 1.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(slope(Penetration(0, 0.4), 0, z), [-0.4, 0.6])  # not cut off at the surface
+    np.testing.assert_allclose(slope(Penetration(0, 0.0), 0, z, 0.4), [-0.4, 0.6])
+    np.testing.assert_allclose(slope(Penetration(0, 0.0, "below"), 0, z, 0.4), [-0.4, 0.6])
+    np.testing.assert_array_equal(slope(Penetration(0, 0.0, "below", 1), 0, z, 0.4), [-1, -1])
+
+
+def test_a_term_of_ones_own_is_a_term_like_any_other():
+    term = Custom(lambda z: z[0] ** 2 * z[1], "mine")
+    z = jnp.array([[0.7, 1.0], [-1.3, 2.0]])
+    np.testing.assert_allclose(values((term, Sine(0)), z)[0], values((Monomial((2, 1)),), z)[0])
+    assert term.text(["q", "p"]) == "mine"
+
+
+@pytest.mark.parametrize("term", [Sine(0), Custom(lambda z: jnp.sin(z[0]), "my sine")], ids=["sine", "custom"])
+def test_a_slope_keeps_the_precision_of_numpy(term):
+    with jax.enable_x64(False):
+        found = slope(term, 0, np.array([[0.3], [0.0]]))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, np.cos(0.3), rtol=1e-14)
 
 
 # --- energy -------------------------------------------------------------------------------------------------

@@ -77,7 +77,9 @@ def sorted_by_motion(tracks: Tracks) -> tuple[Sorted, int]:
     return sort_modes(tracks.modes, own, base, resting), base
 
 
-def weak_law(tracks: Tracks, problem: Problem, bump: int, *, momenta: bool = True) -> Weak:
+def weak_law(
+    tracks: Tracks, problem: Problem, bump: int, *, momenta: bool = True, skipped: np.ndarray | None = None
+) -> Weak:
     """The weak form's law; its contacts' places are moved once to where their springs begin to push."""
     sorted_modes, base = sorted_by_motion(tracks)
     form = form_of(problem, base, sorted_modes.guards, sorted_modes.resting)
@@ -92,12 +94,12 @@ def weak_law(tracks: Tracks, problem: Problem, bump: int, *, momenta: bool = Tru
         optional &= np.array([e.term is None or momentum_degree(e.term) == 0 for e in form.entries])
     springs = np.array([isinstance(e.term, Penetration) and e.term.power == 2 for e in form.entries])
     contact = np.array([isinstance(e.term, Penetration) for e in form.entries])
-    first = weak.moments(form, tracks, on, moves, places, bump)
+    first = weak.moments(form, tracks, on, moves, places, bump, skipped)
     shallow = optional & ~(
         contact & np.array([isinstance(e.term, Penetration) and e.term.power == 3 for e in form.entries])
     )
     places = _shifted(form, places, weak_choice(form, first, shallow).theta, springs, tracks)
-    moments = weak.moments(form, tracks, on, moves, places, bump)
+    moments = weak.moments(form, tracks, on, moves, places, bump, skipped)
     return Weak(form, weak_choice(form, moments, optional), places, moments)
 
 

@@ -7,15 +7,18 @@ surface, moving one way, at rest), and the weak form of the law under those rule
 from typing import NamedTuple
 
 import numpy as np
+from scipy.ndimage import maximum_filter1d
 
 from vhydro.laws.estimate import Weak, weak_law
 from vhydro.laws.form import Form
 from vhydro.laws.problem import Problem
+from vhydro.laws.smoothing import local_polynomial, noise_gains
 from vhydro.laws.switching import SwitchingConfig, switching_proposals
 from vhydro.laws.tracks import Tracks
 
 REST_RUN = 10  # samples for which nothing may move, for it to be at rest
-REST_SPEED = 3.0  # standard deviations of the velocity's noise
+DOUBT = 10  # samples around the beginning and end of a rest
+REST_HALF_WIDTHS = (8, 12, 16, 24, 32, 48)  # samples over which that is looked at
 
 
 class Segmented(NamedTuple):
@@ -37,7 +40,7 @@ def segmented(tracks: Tracks, problem: Problem, config: SwitchingConfig, bump: i
         moving = switching_proposals(tracks, problem, modes - 1, resting, config, seed=seed)
         proposals += [np.concatenate([resting[..., None] * 1.0, w * ~resting[..., None]], -1) for w in moving]
     for weights in proposals:
-        found += _settled(tracks, problem, weights, bump)
+        found += _settled(tracks, problem, weights, resting, bump)
     if not found:
         raise ValueError(
             f"no division of the log into {modes} modes leads to a law; expected contacts, directions of sliding or rests. "
@@ -47,7 +50,7 @@ def segmented(tracks: Tracks, problem: Problem, config: SwitchingConfig, bump: i
     return found[int(np.argmin(scores))]._replace(scores=scores)
 
 
-def _settled(tracks: Tracks, problem: Problem, weights: np.ndarray, bump: int) -> list[Segmented]:
+def _settled(tracks: Tracks, problem: Problem, weights: np.ndarray, resting: np.ndarray, bump: int) -> list[Segmented]:
     """A proposal after its rules were applied twice; empty where it leads nowhere."""
     out: list[Segmented] = []
     padding = tracks.modes.sum(-1) > 0
@@ -56,26 +59,55 @@ def _settled(tracks: Tracks, problem: Problem, weights: np.ndarray, bump: int) -
         if (now.modes.sum((0, 1)) < 1e-3 * padding.sum()).any():
             break
         try:
-            law = weak_law(now, problem, bump, momenta=False)
+            law = weak_law(now, problem, bump, momenta=False, skipped=_doubtful(resting))
         except np.linalg.LinAlgError:
             break
         out.append(Segmented(now.modes, law, law.score, ()))
-        weights = ruled(law.form, law.places, now)
+        weights = ruled(law.form, law.places, now, resting)
     return out
 
 
 def at_rest_samples(tracks: Tracks) -> np.ndarray:
-    """Where nothing moves for a while: (episodes, times)."""
-    slow = (np.abs(tracks.smooth.velocity) < REST_SPEED * tracks.velocity_noise).all(-1)
-    out = np.zeros_like(slow)
-    for episode, row in enumerate(slow):
+    """Where nothing moves for a while: (episodes, times).
+
+    Velocity and acceleration are both lost in noise, looked at as coarsely as it takes for accelerations to stand
+    out of it; from there a rest reaches as far as things stay where they are.
+    """
+    ground = tracks.positions - tracks.carried
+    for half_width in REST_HALF_WIDTHS:
+        coarse, gains = local_polynomial(ground, tracks.dt, half_width), noise_gains(half_width, tracks.dt)
+        noise = tracks.noise * gains.acceleration
+        if (noise < 0.15 * np.nanstd(coarse.acceleration, axis=(0, 1))).all():
+            break
+    still = (np.abs(coarse.velocity) < 3 * tracks.noise * gains.velocity) & (np.abs(coarse.acceleration) < 3 * noise)
+    out = np.zeros(still.shape[:2], bool)
+    for episode, row in enumerate(still.all(-1)):
         edges = np.flatnonzero(np.diff(np.pad(row, 1).astype(int)))
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
-            out[episode, begin:end] = end - begin >= REST_RUN
+            _reach(out[episode], tracks.smooth.position[episode], tracks.noise, begin, end, 2 * half_width)
     return out
 
 
-def ruled(form: Form, places: np.ndarray, tracks: Tracks) -> np.ndarray:
+def _reach(out: np.ndarray, position: np.ndarray, noise: np.ndarray, begin: int, end: int, furthest: int) -> None:
+    """Marks a rest and, either side of it, the samples at the same place."""
+    place = np.nanmean(position[begin:end], 0)
+    same = (np.abs(position - place) < 0.5 * noise).all(-1)
+    first, last = begin, end
+    while first > max(begin - furthest, 0) and same[first - 1]:
+        first -= 1
+    while last < min(end + furthest, len(same)) and same[last]:
+        last += 1
+    if last - first >= REST_RUN:
+        out[first:last] = True
+
+
+def _doubtful(resting: np.ndarray) -> np.ndarray:
+    """Near where a rest begins or ends: noise hides the moment, and no proposal is judged by it."""
+    edge = np.diff(resting, axis=1, prepend=resting[:, :1])
+    return maximum_filter1d(edge, 2 * DOUBT + 1, axis=1)
+
+
+def ruled(form: Form, places: np.ndarray, tracks: Tracks, resting: np.ndarray) -> np.ndarray:
     """One-hot modes by the rules of a law: past a surface, moving with a mode's direction, or at rest."""
     q, v = tracks.smooth.position + tracks.carried, tracks.smooth.velocity
     mode = np.full(q.shape[:2], form.base)
@@ -87,7 +119,7 @@ def ruled(form: Form, places: np.ndarray, tracks: Tracks) -> np.ndarray:
             axis, sign = _direction(tracks, block.mode)
             mode[sign * v[..., axis] > 0] = block.mode
     for m in form.resting:
-        mode[at_rest_samples(tracks)] = m
+        mode[resting] = m
     return np.eye(tracks.modes.shape[-1])[mode] * (tracks.modes.sum(-1) > 0)[..., None]
 
 

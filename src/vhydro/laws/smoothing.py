@@ -52,8 +52,8 @@ def sensor_noise(tracks: np.ndarray) -> np.ndarray:
     return spread / np.sqrt(20.0)
 
 
-def velocity_gain(half_width: int, dt: float) -> float:
-    """The standard deviation that unit noise leaves in a local polynomial's velocity."""
+def noise_gains(half_width: int, dt: float) -> Smooth:
+    """The standard deviation that unit noise leaves in a local polynomial's position, velocity and acceleration."""
     impulse = np.zeros((1, 4 * half_width + 1, 1))
     impulse[0, 2 * half_width] = 1.0
-    return float(np.sqrt(np.sum(local_polynomial(impulse, dt, half_width).velocity ** 2)))
+    return Smooth(*(np.sqrt(np.sum(part**2)) for part in local_polynomial(impulse, dt, half_width)))

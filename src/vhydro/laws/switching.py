@@ -18,7 +18,8 @@ from vhydro.library import slope
 class SwitchingConfig:
     """How the regression is fitted."""
 
-    steps: int = 60  # of expectation and maximisation
+    steps: int = 40  # of expectation and maximisation
+    kept: int = 5  # proposals, of those that differ
     restarts: int = 4  # random ones, beside those from outliers, speeds and places
     stay: float = 0.97  # probability of staying in a mode, to begin with
     ridge: float = 1e-6
@@ -36,11 +37,12 @@ def switching_proposals(
     columns, target, seen = _rows(tracks, problem, left_out)
     if modes == 1:
         return [np.ones((*seen.shape, 1))]
-    starts = _starts(columns, target, seen, tracks, modes, config, seed)
+    starts = np.eye(modes)[np.stack(_starts(columns, target, seen, tracks, modes, config, seed))]
     with jax.enable_x64(True):
-        fits = [_fitted(columns, target, seen, np.eye(modes)[start], config) for start in starts]
-    distinct = {round(float(score), 1): np.asarray(weights) for weights, score in fits}
-    return [distinct[score] for score in sorted(distinct, reverse=True)]
+        fitted = jax.vmap(partial(_fitted, config=config), (None, None, None, 0))
+        weights, scores = map(np.asarray, fitted(columns, target, seen, starts))
+    distinct = {round(float(score), 1): w for score, w in zip(scores, weights, strict=True)}
+    return [distinct[score] for score in sorted(distinct, reverse=True)[: config.kept]]
 
 
 def _rows(tracks: Tracks, problem: Problem, left_out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

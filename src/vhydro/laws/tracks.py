@@ -6,7 +6,7 @@ import numpy as np
 
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
-from vhydro.laws.smoothing import Smooth, local_polynomial, sensor_noise, velocity_gain
+from vhydro.laws.smoothing import Smooth, local_polynomial, noise_gains, sensor_noise
 
 HALF_WIDTHS = (4, 6, 8, 12, 16)  # samples: the smoothing is chosen among them
 
@@ -49,7 +49,7 @@ def prepared(recording: Recording, problem: Problem) -> Tracks:
         carried,
         local_polynomial(ground, recording.dt, half_width),
         noise,
-        noise * velocity_gain(half_width, recording.dt),
+        noise * noise_gains(half_width, recording.dt).velocity,
         recording.actions,
         recording.modes,
         recording.dt,

@@ -45,12 +45,18 @@ def bumps(half_width: int, dt: float) -> Bumps:
 
 
 def moments(
-    form: Form, tracks: Tracks, on: np.ndarray, moves: np.ndarray, places: np.ndarray, half_width: int
+    form: Form,
+    tracks: Tracks,
+    on: np.ndarray,
+    moves: np.ndarray,
+    places: np.ndarray,
+    half_width: int,
+    skipped: np.ndarray | None = None,
 ) -> Moments:
     """The weak form's normal equations, for every entry of the form in units of mass 1.
 
     `on` (episodes, times, blocks) says how much each block is on, `moves` (episodes, times) whether the base law
-    holds at all, and `places` has one value for each entry.
+    holds at all, and `places` has one value for each entry. No row is centred on a sample that is `skipped`.
     """
     phi, dt, x, z = bumps(half_width, tracks.dt), tracks.dt, tracks.filled, tracks.states
     on = np.concatenate([moves[..., None], on], -1)
@@ -61,6 +67,7 @@ def moments(
         columns = [column(form, e, axis, x, z, tracks, on, places, window, phi) for e in form.entries]
         left, design = bent(x[:, window, axis], phi) * dt, np.stack(columns, -1)
         good = np.isfinite(left) & np.isfinite(design).all(-1)
+        good &= skipped is None or ~skipped[:, window[:, half_width]]
         scale = tracks.noise[axis] * np.sqrt(np.sum(phi.second**2)) * dt
         a, b = design[good] / scale, left[good] / scale
         gram, cross, square, rows = gram + a.T @ a, cross + a.T @ b, square + b @ b, rows + len(b)

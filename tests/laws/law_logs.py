@@ -1,0 +1,33 @@
+"""Logs that several tests of laws share: a bouncing puck, and a mass on a spring whose motion is exact."""
+
+from functools import cache
+
+import numpy as np
+
+from oracles.oscillator import DT, oscillator
+from vhydro.audits.laws_truth import Trial, trial
+from vhydro.laws.problem import Problem
+from vhydro.laws.recording import Recording
+from vhydro.library import Library, Monomial
+
+KINETIC, LINE, SQUARE, CUBE = Monomial((0, 2)), Monomial((1, 0)), Monomial((2, 0)), Monomial((3, 0))
+
+
+def swinging(noise: float = 0.0, seed: int = 0) -> Recording:
+    """A mass on a spring, seen with noise given as a share of its spread."""
+    states, forces = oscillator(4, 400, seed)
+    q = states[..., :1]
+    seen = q + noise * q.std() * np.random.default_rng(seed).standard_normal(q.shape)
+    return Recording(seen, forces, np.ones((*q.shape[:2], 1)), DT)
+
+
+def swing_problem(library: Library = (KINETIC, LINE, SQUARE, CUBE)) -> Problem:
+    """The mass on a spring, with a force of known size and friction to be found."""
+    names = ("q", "p"), ("m", "kg m/s"), ("force",), ("swings",)
+    return Problem(*names, library, np.array([np.nan]), np.array([[0.0], [1.0]]))
+
+
+@cache
+def puck(seed: int = 0) -> Trial:
+    """Six episodes of 2 s of the puck with 0.1 % noise on its position."""
+    return trial("puck", seed, 0.001, 0.0, 0.0, episodes=6, steps=400, dt=0.005)

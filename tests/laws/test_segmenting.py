@@ -1,0 +1,166 @@
+"""Modes without labels: the switching regression against enumeration, rules against motions made by hand."""
+
+from itertools import pairwise, product
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from law_logs import puck, swing_problem, swinging
+
+from vhydro.audits.laws_truth import matched, problem_of, true_law
+from vhydro.flow import PortHamiltonianFlow
+from vhydro.laws.chain import ChainConfig, chain, law_model
+from vhydro.laws.constants import constants
+from vhydro.laws.estimate import Weak, weak_law
+from vhydro.laws.form import Guard, form_of
+from vhydro.laws.guards import labels
+from vhydro.laws.recording import Recording
+from vhydro.laws.recover import LawsConfig
+from vhydro.laws.segmenting import Segmented, at_rest_samples, ruled, segmented
+from vhydro.laws.smoothing import Smooth
+from vhydro.laws.switching import SwitchingConfig, _posterior, switching_proposals
+from vhydro.laws.tracks import Tracks, prepared
+from vhydro.library import slope
+
+PROBLEM = problem_of("puck")
+
+
+@pytest.fixture(scope="module")
+def blind() -> Tracks:
+    recording = puck().recording
+    return prepared(recording._replace(modes=np.full_like(recording.modes, 1 / 3)), PROBLEM)
+
+
+@pytest.fixture(scope="module")
+def found(blind) -> Segmented:
+    return segmented(blind, PROBLEM, SwitchingConfig(), 16, seed=0)
+
+
+def made(velocity: np.ndarray, position: np.ndarray) -> Tracks:
+    """Tracks of one episode with the given motion and an even belief in every mode."""
+    q, v = position[None, :, None], velocity[None, :, None]
+    even, sensor = np.full((1, len(velocity), 3), 1 / 3), np.array([1e-3])
+    actions = np.zeros((1, len(velocity) - 1, 1))
+    return Tracks(q, np.zeros_like(q), Smooth(q, v, np.zeros_like(q)), sensor, 10 * sensor, actions, even, 0.01)
+
+
+# --- the switching regression -------------------------------------------------------------------------------
+
+
+def test_the_posterior_is_that_of_all_paths():
+    rng = np.random.default_rng(0)
+    log_density, transition = rng.standard_normal((5, 3)), rng.dirichlet(np.ones(3), 3)
+    weights, pairs, total = np.zeros((5, 3)), np.zeros((3, 3)), 0.0
+    for path in product(range(3), repeat=5):
+        chance = np.prod([transition[a, b] for a, b in pairwise(path)]) / 3
+        chance *= np.exp(log_density[range(5), path].sum())
+        total += chance
+        weights[range(5), path] += chance
+        for a, b in pairwise(path):
+            pairs[a, b] += chance
+    smoothed, counts, log_likelihood = _posterior(jnp.log(transition), jnp.asarray(log_density))
+    np.testing.assert_allclose(smoothed, weights / total, rtol=1e-10)
+    np.testing.assert_allclose(counts, pairs / total, rtol=1e-10)
+    assert float(log_likelihood) == pytest.approx(np.log(total))
+
+
+def test_one_mode_needs_no_regression():
+    recording, problem = swinging(1e-3), swing_problem()
+    nothing = np.zeros(recording.positions.shape[:2], bool)
+    (weights,) = switching_proposals(prepared(recording, problem), problem, 1, nothing, SwitchingConfig(), seed=0)
+    assert weights.shape == recording.modes.shape
+    assert (weights == 1).all()
+
+
+# --- rules --------------------------------------------------------------------------------------------------
+
+
+def test_rest_is_where_nothing_moves_for_a_while():
+    """Glides, stops, goes on, turns: a turn is no rest though its velocity is 0 for a moment."""
+    t = np.arange(120) * 0.01
+    rng = np.random.default_rng(0)
+    glide = 0.5 * np.sin(2 * np.pi * t)[:26]  # decelerates to a stop at its top
+    back = 0.5 * np.cos(2 * np.pi * t)[:60]  # and falls back through its lowest point, which is a turn
+    way = np.concatenate([glide, np.full(60, 0.5), back])
+    tracks = prepared_alone(way + 1e-4 * rng.standard_normal(len(way)))
+    found = at_rest_samples(tracks)[0]
+    doubt = 6
+    assert found[26 + doubt : 86 - doubt].all()
+    assert not found[: 26 - doubt].any()
+    assert not found[86 + doubt :].any()
+
+
+def prepared_alone(way: np.ndarray) -> Tracks:
+    times = len(way)
+    recording = Recording(way[None, :, None], np.zeros((1, times - 1, 1)), np.full((1, times, 3), 1 / 3), 0.01)
+    return prepared(recording, PROBLEM)
+
+
+def test_rules_say_which_mode_is_on():
+    form = form_of(PROBLEM, 0, {1: Guard(0, "below"), 2: Guard(0, "above")}, ())
+    places = np.zeros(len(form.entries))
+    places[[form.places[0], form.places[1]]] = -0.5, 0.7
+    t = np.linspace(0, 6, 200)
+    weights = ruled(form, places, made(np.cos(t), np.sin(t)), np.ones((1, 200), bool))
+    expected = np.where(np.sin(t) < -0.5, 1, np.where(np.sin(t) > 0.7, 2, 0))
+    assert np.argmax(weights, -1)[0].tolist() == expected.tolist()
+    assert (weights.sum(-1) == 1).all()
+
+
+def test_sliding_and_resting_are_ruled_by_speed():
+    form = form_of(PROBLEM, 1, {2: None}, (0,))
+    velocity = np.concatenate([np.full(40, 1.0), np.full(30, 1e-3), np.full(40, -1.0)])
+    tracks = made(velocity, np.cumsum(velocity) * 0.01)
+    believed = np.eye(3)[np.where(velocity < 0, 2, 1)][None]
+    resting = np.abs(velocity)[None] < 0.1
+    mode = np.argmax(ruled(form, np.zeros(len(form.entries)), tracks._replace(modes=believed), resting), -1)[0]
+    assert mode.tolist() == [1] * 40 + [0] * 30 + [2] * 40
+
+
+# --- modes of a puck from its positions alone ---------------------------------------------------------------
+
+
+def test_the_modes_of_a_puck_are_found(found):
+    _, agreement = matched(labels(found.weights), puck().truth.modes, 3)
+    assert agreement >= 0.97
+    assert found.score == min(found.scores)
+    assert sorted(b.guard.side for b in found.law.form.blocks if b.guard) == ["above", "below"]
+    np.testing.assert_allclose(sorted(found.law.places[[*found.law.form.places.values()]]), [-1, 1], atol=0.01)
+
+
+def true_weak() -> Weak:
+    """The puck's exact law in units of mass 1, as the weak form would give it."""
+    tracks, truth = prepared(puck().recording, PROBLEM), true_law("puck")
+    law = weak_law(tracks, PROBLEM, 16)
+    theta = np.array([
+        0.0 if e.is_kinetic or e.kind == "place" else value / 0.5
+        for e, value in zip(truth.form.entries, truth.theta, strict=True)
+    ])  # fmt: skip
+    places = np.where([e.kind == "place" for e in truth.form.entries], truth.theta, 0.0)
+    return law._replace(choice=law.choice._replace(theta=theta, support=truth.support), places=places)
+
+
+def test_the_model_of_a_law_moves_as_the_law_does(blind):
+    model, truth = law_model(true_weak(), blind, PROBLEM, ChainConfig()), true_law("puck")
+    flow = model.flow
+    assert isinstance(flow, PortHamiltonianFlow)
+    assert model.channels == ("q",)
+    coefficients, resistance, port = (np.asarray(x, float) for x in (flow.coefficients, flow.resistance(), flow.port))
+    for mode, z in enumerate([(0.3, -0.8), (-1.02, 0.7), (1.03, 0.4)]):
+        by_q, by_p = ([float(slope(term, axis, z)) for term in flow.library] @ coefficients[mode] for axis in (0, 1))
+        force = -by_q - resistance[mode, 1, 1] * by_p + port[mode, 1, 0] * 1.5
+        q, p = np.array([[z[0]]]), np.array([[z[1]]])
+        expected = truth.acceleration(mode, q, p / 0.5, np.array([[1.5]]))
+        assert force / 0.5 == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_the_chain_never_looks_at_labels(found):
+    """With labels that are wrong everywhere it proposes what it would without any, and finds the modes."""
+    config = ChainConfig(SwitchingConfig(), LawsConfig(estimator="weak"), particles=8, trajectories=4)
+    recording = puck().recording
+    chained = chain(recording._replace(modes=np.roll(recording.modes, 1, -1)), PROBLEM, config, seed=0)
+    assert chained.proposals == found.scores
+    _, agreement = matched(labels(chained.modes), puck().truth.modes, 3)
+    assert agreement >= 0.97
+    mass = constants(chained.law)["mass"].value
+    assert mass == pytest.approx(0.5, rel=0.02)
