@@ -112,10 +112,16 @@ def slope(term: Term, axis: int, z: Any, place: Any = 0.0) -> Any:
             sign = 1.0 if side == "above" else -1.0
             return sign * (sign * (z[axis] - at - place)) ** (power - 1) if at_axis == axis else 0.0
         case Custom(function):
-            at = [jnp.asarray(x) for x in z]
-            tangents = [jnp.ones_like(x) if i == axis else jnp.zeros_like(x) for i, x in enumerate(at)]
-            out = jax.jvp(lambda *x: jnp.asarray(function(x)), at, tangents)[1]
-            return np.asarray(out) if isinstance(z[axis], np.ndarray) else out
+            if _of(z[axis]) is np:
+                with jax.enable_x64(True):
+                    return np.asarray(_directional(function, z, axis))
+            return _directional(function, z, axis)
+
+
+def _directional(function: Callable[[Sequence], Any], z: Any, axis: int) -> Any:
+    at = [jnp.asarray(x) for x in z]
+    tangents = [jnp.ones_like(x) if i == axis else jnp.zeros_like(x) for i, x in enumerate(at)]
+    return jax.jvp(lambda *x: jnp.asarray(function(x)), at, tangents)[1]
 
 
 def _of(x) -> Any:

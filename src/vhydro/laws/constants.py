@@ -32,7 +32,7 @@ def constants(law: Law) -> dict[str, Constant]:
     spread = np.sqrt(np.diag(law.covariance))[picked]
     steps = np.where(spread > 0, 1e-3 * spread, 1e-6 * np.abs(law.theta[picked]) + 1e-12)
     slopes = {name: np.zeros(len(picked)) for name in found}
-    for k, (i, step) in enumerate(zip(picked, steps, strict=True)):
+    for k, (i, step) in enumerate(zip(picked.tolist(), steps, strict=True)):
         moved = _found(_moved(law, i, step))
         for name in found:
             slopes[name][k] = (moved[name][0] - found[name][0]) / step if name in moved else np.nan
@@ -129,8 +129,10 @@ def table(law: Law) -> str:
     """The constants as lines of text: name, value, interval and unit."""
     found = constants(law)
     width = max(map(len, found), default=0)
+    doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]
     rows = [
         f"{name:<{width}}  {c.value:11.6g}  [{c.interval[0]:.6g}, {c.interval[1]:.6g}] {c.unit}"
+        + ("  unidentified" if any(of in name for of in doubtful) else "")
         for name, c in found.items()
     ]
     return "\n".join(rows) + "\n" if rows else "no constant is determined\n"

@@ -209,7 +209,7 @@ def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, 
     for length in config.lengths:
         stage, chosen = _stage(form, tracks, theta, support, states, length, config), support
         last = length == config.lengths[-1]
-        if select and best is not None and (last or _is_worse(stage, best)):
+        if select and (last or (best is not None and _is_worse(stage, best))):
             fit, chosen = _selected(stage.kept, stage.fit, support, config.rounds)
             stage = stage._replace(fit=fit)
         if best is not None and _is_worse(stage, best):
@@ -225,11 +225,16 @@ def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, 
 def _is_worse(stage: Stage, than: Stage) -> bool:
     """Whether longer windows fit so much worse that the law, or their starts, cannot be trusted that far."""
     worse = stage.chi_square > LONGER_COSTS * max(than.chi_square, 1.0)
-    return worse or stage.share_kept < 0.8 * than.share_kept
+    return bool(worse or stage.share_kept < 0.8 * than.share_kept)
 
 
 def _stage(form: Form, tracks: Tracks, theta, support, states: list[np.ndarray], length: int, config) -> Stage:
     windows, where = cut(form, tracks, length)
+    if not (windows.weights > 0).any():
+        raise ValueError(
+            "no stretch of the log stays in one mode long enough to be followed; expected at least 8 samples in a row. "
+            "Give labels that last longer, or fewer modes."
+        )
     shooter = Shooter(form, windows, tracks.dt, _substeps(form, theta, tracks.dt, config))
     offered = [s[where[:, 0], where[:, 1]] for s in states]
     misfit = np.stack([shooter.course(theta, starts).misfit for starts in offered])
@@ -255,7 +260,7 @@ def _rescued(shooter: Shooter, theta, support, starts, config: ShootingConfig) -
 
 def _selected(shooter: Shooter, fit: Fit, support: np.ndarray, rounds: int) -> tuple[Fit, np.ndarray]:
     """The fit on the best support found: the linearised problem proposes, the misfit itself decides by BIC."""
-    form, freedom = shooter.form, max(shooter.freedom.sum() - support.sum(), 1)
+    form, freedom = shooter.form, float(max(shooter.freedom.sum() - support.sum(), 1))
     for _ in range(rounds):
         scale = _misfit(shooter, fit) / freedom
         chosen = _choice(form, fit, _curvature(shooter, fit, form.free), scale, freedom)

@@ -6,12 +6,14 @@ from typing import Literal
 import numpy as np
 
 from vhydro.laws.estimate import Estimate, ShootingConfig, shooting, sorted_by_motion, weak_estimate
+from vhydro.laws.form import is_kinetic
 from vhydro.laws.guards import labels
 from vhydro.laws.lasso import LassoConfig, lasso_law
 from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
 from vhydro.laws.tracks import Tracks, prepared
+from vhydro.library import Monomial, slope
 
 FEWEST_SAMPLES = 30  # of a mode, for its law to be sought
 SHORTEST_CONTACT = 2.5  # samples: a spring whose contact is shorter leaves no trace between two of them
@@ -35,7 +37,13 @@ class LawsConfig:
 def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsConfig()) -> Law:  # noqa: B008 — immutable
     """The law of every mode. A mode that the data do not identify is marked so, with the reason."""
     refuse_unfit(recording, problem)
+    if config.estimator != "lasso" and recording.positions.shape[1] <= 2 * config.shooting.bump:
+        raise ValueError(
+            f"the episodes have {recording.positions.shape[1]} samples; expected more than {2 * config.shooting.bump}, "
+            "the width of a bump. Give longer episodes, or a narrower `bump`."
+        )
     tracks = prepared(recording, problem)
+    refuse_library(tracks, problem)
     if config.estimator == "lasso":
         sorted_modes, base = sorted_by_motion(tracks)
         form, theta, support = lasso_law(tracks, problem, sorted_modes, base, config.lasso)
@@ -77,10 +85,12 @@ def refuse_unfit(recording: Recording, problem: Problem) -> None:
         raise ValueError(f"dt is {dt}; expected a positive number of seconds, the same for all samples.")
     if not np.isfinite(actions).all():
         raise ValueError("the actions hold a value that is not finite; expected numbers. Leave such episodes out.")
-    if not (np.isfinite(modes).all() and (modes >= 0).all() and (modes.sum(-1) < 1 + 1e-6).all()):
+    if not (np.isfinite(modes).all() and (modes >= 0).all() and _sum_to_one(modes)):
         raise ValueError(
             "the modes are not weights; expected numbers of at least 0 whose sum is 1. Use one-hot labels."
         )
+    if np.isinf(positions).any():
+        raise ValueError("the positions hold an infinite value; expected numbers, NaN where hidden. Hide such samples.")
     for i in range(n):
         seen = positions[..., i][np.isfinite(positions[..., i])]
         if seen.size < FEWEST_SAMPLES or np.std(seen) <= 1e-12 * max(1.0, np.abs(seen).max()):
@@ -90,6 +100,7 @@ def refuse_unfit(recording: Recording, problem: Problem) -> None:
                 "A thing that does not move has no law: give episodes in which it does."
             )
     _refuse_no_scale(problem)
+    _refuse_still_inputs(recording, problem)
 
 
 def _refuse_no_scale(problem: Problem) -> None:
@@ -102,6 +113,55 @@ def _refuse_no_scale(problem: Problem) -> None:
                 "force (a number in `port`) or a known friction (in `dissipation`). Without one the mass has no scale: "
                 "give one of them, for instance dissipation 1 to measure all forces in its unit."
             )
+
+
+def _sum_to_one(modes: np.ndarray) -> bool:
+    total = modes.sum(-1)
+    return bool((np.abs(total - 1) < 1e-3)[total != 0].all())
+
+
+def _refuse_still_inputs(recording: Recording, problem: Problem) -> None:
+    n, still = problem.positions, recording.actions.std((0, 1)) == 0
+    for i in range(n):
+        forces = problem.port[n + i]
+        anchors = np.isfinite(forces) & (forces != 0)
+        friction = problem.dissipation[i]
+        if (still | ~anchors).all() and not (np.isfinite(friction) and friction):
+            raise ValueError(
+                f"no force along {problem.coordinates[i]!r} ever varies; expected an input that does, or a known "
+                "friction. Without one the mass has no scale: give episodes with a varying input."
+            )
+
+
+def refuse_library(tracks: Tracks, problem: Problem) -> None:
+    """Raises where the library cannot tell its terms apart on these data."""
+    library, n, names = problem.library, problem.positions, problem.coordinates
+    for i in range(n):
+        if sum(is_kinetic(t) and t.powers[n + i] == 2 for t in library if isinstance(t, Monomial)) != 1:
+            raise ValueError(
+                f"the library has not exactly one kinetic energy {names[n + i]}^2; expected one for every position. "
+                "Add it, or remove its double."
+            )
+    # At the positions as they were seen: smoothing would step over a pole.
+    z = np.concatenate([np.moveaxis(tracks.filled + tracks.carried, -1, 0), tracks.states[n:]])
+    z = z[:, np.isfinite(z).all(0) & (tracks.modes.sum(-1) > 0)]
+    slopes = [np.concatenate([np.broadcast_to(slope(t, i, z), z[0].shape) for i in range(2 * n)]) for t in library]
+    for term, column in zip(library, slopes, strict=True):
+        if not np.isfinite(column).all() or not column.any():
+            share = 1 - np.isfinite(column).mean()
+            raise ValueError(
+                f"the slope of the term {term.text(names)!r} is not finite on {100 * share:.3g} % of the samples, "
+                "or 0 on all; expected a term that acts everywhere. Leave it out, or give data where it exists."
+            )
+    columns = np.stack(slopes, -1)
+    columns /= np.linalg.norm(columns, axis=0)
+    size, vectors = np.linalg.eigh(columns.T @ columns)
+    if size[0] < 1e-13 * size[-1]:
+        joint = [t.text(names) for t, w in zip(library, vectors[:, 0], strict=True) if abs(w) > 1e-3]
+        raise ValueError(
+            f"the terms {', '.join(map(repr, joint))} cannot be told apart on these data: one is a combination of the "
+            "others. Expected independent terms; leave one out."
+        )
 
 
 def _problems(found: Estimate, tracks: Tracks, problem: Problem):

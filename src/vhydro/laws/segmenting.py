@@ -82,7 +82,7 @@ def at_rest_samples(tracks: Tracks) -> np.ndarray:
     still = (np.abs(coarse.velocity) < 3 * tracks.noise * gains.velocity) & (np.abs(coarse.acceleration) < 3 * noise)
     out = np.zeros(still.shape[:2], bool)
     for episode, row in enumerate(still.all(-1)):
-        edges = np.flatnonzero(np.diff(np.pad(row, 1).astype(int)))
+        edges = np.flatnonzero(np.diff(np.pad(row, 1).astype(int))).tolist()
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
             _reach(out[episode], tracks.smooth.position[episode], tracks.noise, begin, end, 2 * half_width)
     return out

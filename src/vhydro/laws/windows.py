@@ -38,7 +38,7 @@ def phases(form: Form, modes: np.ndarray) -> np.ndarray:
 def runs(phase: np.ndarray) -> list[tuple[int, int, int]]:
     """The (begin, end, phase) of every stretch of one phase, trimmed where it borders on another."""
     edges = np.flatnonzero(np.diff(phase)) + 1
-    bounds = [0, *edges, len(phase)]
+    bounds = [0, *edges.tolist(), len(phase)]
     out = []
     for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
         first = begin + TRIM * (begin > 0)
@@ -55,7 +55,7 @@ def cut(form: Form, tracks: Tracks, length: int) -> tuple[Windows, np.ndarray]:
     for episode in range(len(phase)):
         for begin, end, block in runs(phase[episode]):
             count = max(1, round((end - begin) / length))
-            bounds = _away(np.linspace(begin, end, count + 1).astype(int), calm[episode])
+            bounds = _away(np.linspace(begin, end, count + 1).astype(int), calm[episode]).tolist()
             pieces += [(episode, a, b, block) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
     pieces = [p for p in pieces if _seen(tracks, p) >= SHORTEST]
     # Long windows first: those that share lanes then end at about the same time.

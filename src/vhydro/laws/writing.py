@@ -3,7 +3,7 @@
 from math import floor, log10
 
 from vhydro.laws.law import Law, Number
-from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
+from vhydro.library import Cosine, Custom, Monomial, Penetration, Sine, Term
 
 
 def rounded(number: Number) -> str:
@@ -26,10 +26,12 @@ def text(law: Law) -> str:
 def latex(law: Law) -> str:
     """The same as a LaTeX `align*`."""
     lines = []
-    for mode, name in enumerate(law.modes):
-        lines.append(rf"&\text{{{name}:}}")
-        lines += [line.replace(" = ", " &= ", 1) for line in _mode_text(law, mode, latex=True)[1:]]
-    return "\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}\n"
+    for mode in range(len(law.modes)):
+        head, *equations = _mode_text(law, mode, latex=True)
+        lines.append(rf"&\text{{{head}:}}")
+        lines += [line.replace(" = ", " &= ", 1) for line in equations]
+    body = " \\\\\n".join(lines).replace("−", "-")  # LaTeX has no character for the sign
+    return "\\begin{align*}\n" + body + "\n\\end{align*}\n"
 
 
 def _mode_text(law: Law, mode: int, *, latex: bool) -> list[str]:
@@ -76,6 +78,8 @@ def _term(term: Term, names: list[str], latex: bool) -> str:
         case Penetration(axis, at, side, power):
             depth = rf"{names[axis]} {-at:+.4g}" if side == "above" else rf"{at:.4g} - {names[axis]}"
             return rf"\tfrac{{1}}{{{power}}} [{depth}]_+^{{{power}}}"
+        case Custom(label=label):
+            return rf"\text{{{label}}}"
 
 
 def _slopes(energy: dict[Term, Number], axis: int, names: list[str], sign: float, latex: bool) -> list:
@@ -99,6 +103,10 @@ def _dragged(energy: dict[Term, Number], axis: int, names: list[str], drag: Numb
 
 def _slope(term: Term, axis: int, names: list[str], latex: bool) -> tuple[float, str] | None:
     match term:
+        case Custom(label=label):
+            if axis >= len(names) // 2:
+                return None
+            return 1.0, rf"\partial_{{{names[axis]}}} \text{{{label}}}" if latex else f"∂({label})/∂{names[axis]}"
         case Monomial(powers):
             if not powers[axis]:
                 return None
