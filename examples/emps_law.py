@@ -21,7 +21,8 @@ from vhydro.laws.nested import Step, held_out_width, ladder
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
 from vhydro.laws.tracks import Tracks, prepared
-from vhydro.laws.weak_errors import Rows, covariance_in_units_of_force, robust_covariance, rows
+from vhydro.laws.weak import Rows, rows
+from vhydro.laws.weak_errors import covariance_in_units_of_force, robust_covariance
 from vhydro.laws.writing import text
 from vhydro.library import Monomial
 

@@ -79,7 +79,7 @@ class Penetration:
 
 @dataclass(frozen=True)
 class Custom:
-    """A term of one's own: a function of the coordinates (a sequence of numbers or arrays) that JAX can differentiate."""
+    """A term of one's own: a function of the coordinates, given as a sequence, that JAX can differentiate."""
 
     function: Callable[[Sequence], Any]
     label: str
@@ -96,7 +96,7 @@ Library = tuple[Term, ...]
 
 
 def slope(term: Term, axis: int, z: Any, place: Any = 0.0) -> Any:
-    """∂term/∂z_axis at a sequence of coordinates, numbers or arrays, NumPy's or JAX's; 0.0 where it never depends on it.
+    """∂term/∂z_axis at a sequence of coordinates, NumPy's or JAX's; 0.0 where the term never depends on it.
 
     A `Penetration` counts as touching, as the mode it belongs to is the one in contact; `place` moves its surface.
     """

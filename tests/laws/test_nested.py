@@ -6,7 +6,7 @@ from scipy.signal import lfilter
 from scipy.stats import binom
 
 from vhydro.laws.nested import comparison, effective_rows, held_out_width, ladder
-from vhydro.laws.weak_errors import Rows
+from vhydro.laws.weak import Rows
 
 START = np.array([True, False, False, False])
 

@@ -35,7 +35,7 @@ def test_the_exact_motion_gives_the_exact_law():
     recording, problem = swinging(), swing_problem()
     form, tracks = form_of(problem, 0, {}, ()), prepared(recording, problem)
     shape = recording.positions.shape[:2]
-    m = weak.moments(form, tracks, np.zeros((*shape, 0)), np.ones(shape), np.zeros(len(form.entries)), 16)
+    m = weak.rows(form, tracks, np.zeros((*shape, 0)), np.ones(shape), np.zeros(len(form.entries)), 16)
     used = np.array([not e.is_kinetic for e in form.entries])
     theta = solutions(m.gram, m.cross, used[None])[0]
     # p², q, q², q³, friction, port in units of mass 1
@@ -51,9 +51,9 @@ def test_hidden_samples_take_their_bumps_with_them():
     recording.positions[1, 150:] = np.nan
     form, tracks = form_of(problem, 0, {}, ()), prepared(recording, problem)
     shape = recording.positions.shape[:2]
-    m = weak.moments(form, tracks, np.zeros((*shape, 0)), np.ones(shape), np.zeros(len(form.entries)), 16)
+    m = weak.rows(form, tracks, np.zeros((*shape, 0)), np.ones(shape), np.zeros(len(form.entries)), 16)
     whole = len(range(0, 401 - 32, 8))
-    assert 2 * whole < m.rows < 3 * whole
+    assert 2 * whole < m.number < 3 * whole
     assert np.isfinite(m.gram).all()
     assert np.isfinite(m.cross).all()
 

@@ -31,8 +31,8 @@ from vhydro.laws.guards import labels
 from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
-from vhydro.laws.recover import LawsConfig, recover
-from vhydro.laws.tracks import prepared
+from vhydro.laws.recover import LawsConfig, recover_from
+from vhydro.laws.tracks import Tracks, prepared
 from vhydro.laws.writing import text
 
 METRICS = ("support_f1", "support_precision", "coefficient_error", "vector_field_nrmse", "physical_constant_error")
@@ -148,9 +148,9 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
             failure = str(error)
         if chained is not None:
             order, agreement = matched(labels(recording.modes), log.truth.modes, len(problem.modes))
-    out = []
+    out, tracks = [], prepared(recording, problem)
     for method in config["methods"]:
-        answer, theorem = _answer(method, recording, problem, order, full, task, seed, log, failure)
+        answer, theorem = _answer(method, recording, tracks, problem, order, full, task, seed, log, failure)
         if method == "full" and full is None and answer is not None:
             full = answer.law
         record = scored(answer.answer, task, seed, config["steps"], dt)
@@ -179,42 +179,44 @@ class Given:
 NOTHING = Answer((), lambda m, q, v, a: np.zeros_like(q), {}, None, "failed")  # noqa: ARG005
 
 
-def _answer(method, recording: Recording, problem: Problem, order, full, task, seed, log, failure):
+def _answer(method, recording: Recording, tracks: Tracks, problem: Problem, order, full, task, seed, log, failure):
     """What a method answers, and the theorem's measurement where the method is the theorem's."""
     nothing = replace(NOTHING, coefficients=tuple({} for _ in problem.modes), status=f"failed: {failure}")
     if failure and method not in ("no-mode",) and not method.endswith("no-modes"):
         return Given(nothing), None
     try:
-        return _tried(method, recording, problem, order, full, task, seed, log)
+        return _tried(method, recording, tracks, problem, order, full, task, seed, log)
     except (ValueError, np.linalg.LinAlgError, FloatingPointError, KeyError, IndexError) as error:
         return Given(replace(nothing, status=f"failed: {type(error).__name__}: {error}")), None
 
 
-def _tried(method, recording: Recording, problem: Problem, order, full, task, seed, log):
+def _tried(method, recording: Recording, tracks: Tracks, problem: Problem, order, full, task, seed, log):
     same = [0] * len(order)
     if method == "full":
-        law = recover(recording, problem) if full is None else full
+        law = recover_from(tracks, problem, LawsConfig()) if full is None else full
         return Given(answer_of(law, order, task), law), None
     if method == "weak":
-        return Given(answer_of(recover(recording, problem, LawsConfig(estimator="weak")), order, task)), None
+        return Given(answer_of(recover_from(tracks, problem, LawsConfig(estimator="weak")), order, task)), None
     if method == "lasso":
-        law = recover(recording, problem, LawsConfig(estimator="lasso"))
-        return Given(answer_of(law, order, task)), theorem_of(recording, problem, order, full, task, log.truth)
+        law = recover_from(tracks, problem, LawsConfig(estimator="lasso"))
+        return Given(answer_of(law, order, task)), theorem_of(tracks, problem, order, full, task, log.truth)
     if method == "no-mode":
         return Given(answer_of(without_modes(recording, problem, LawsConfig()), same, task)), None
     if method == "no-sparsity":
-        law = without_sparsity(prepared(recording, problem), problem, ShootingConfig(lengths=(60, 240)))
+        law = without_sparsity(tracks, problem, ShootingConfig(lengths=(60, 240)))
         return Given(answer_of(law, order, task)), None
     if method == "no-ph":
-        found = without_hamiltonian(prepared(recording, problem), problem, LawsConfig().shooting.bump)
+        found = without_hamiltonian(tracks, problem, LawsConfig().shooting.bump)
         return Given(Answer(None, lambda m, *x: found(order[m], *x), None)), None
-    return Given(_peer(method, recording, problem, order, task, seed)), None
+    return Given(_peer(method, recording, tracks, problem, order, task, seed)), None
 
 
-def _peer(method: str, recording: Recording, problem: Problem, order: list[int], task: str, seed: int) -> Answer:
+def _peer(
+    method: str, recording: Recording, tracks: Tracks, problem: Problem, order: list[int], task: str, seed: int
+) -> Answer:
     """PySINDy's answer: same positions, same modes, same candidate forces."""
     name = method.removeprefix("sindy-").removesuffix("-no-modes")
-    sorted_modes, _ = sorted_by_motion(prepared(recording, problem))
+    sorted_modes, _ = sorted_by_motion(tracks)
     contacts = tuple(
         tuple(replace(t, at=sorted_modes.places[m]) for t in depth_terms(guard)) if guard else ()
         for m, guard in ((m, sorted_modes.guards.get(m)) for m in range(len(problem.modes)))

@@ -9,16 +9,15 @@ from vhydro.audits.laws_truth import SYSTEMS
 from vhydro.laws.guards import labels
 from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
-from vhydro.laws.recording import Recording
 from vhydro.laws.theorem import ModeSamples, Structure, recovery_bound, residual_parts, score_parts
-from vhydro.laws.tracks import Tracks, prepared
+from vhydro.laws.tracks import Tracks
 from vhydro.library import Library, Penetration, slope
 
 FEW = 2  # columns beside the true ones in the small library
 
 
 def theorem_of(
-    recording: Recording, problem: Problem, order: list[int], full: Law | None, task: str, truth: systems.Simulation
+    tracks: Tracks, problem: Problem, order: list[int], full: Law | None, task: str, truth: systems.Simulation
 ) -> list[dict[str, Any]]:
     """The theorem's numbers for every mode that moves, with the whole library and with a few columns.
 
@@ -26,7 +25,7 @@ def theorem_of(
     """
     if full is None:
         return []
-    tracks, law = prepared(recording, problem), systems.law(SYSTEMS[task])
+    law = systems.law(SYSTEMS[task])
     out = []
     for mode, energy in enumerate(law.energies):
         own = order[mode]

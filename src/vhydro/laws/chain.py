@@ -20,7 +20,7 @@ from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover, refuse_unfit
-from vhydro.laws.segmenting import Segmented, segmented
+from vhydro.laws.segmenting import Segmented, direction, segmented
 from vhydro.laws.switching import SwitchingConfig
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro.laws.weak import in_units_of_force
@@ -29,6 +29,7 @@ from vhydro.model import HybridModel, axis_emission, hybrid_model, mode_kernel, 
 from vhydro.network import Network
 from vhydro.smoother import smooth
 
+SURE = 4.0  # nats by which a surface or a direction speaks for its mode, and against it on the other side
 NOISE_FLOOR = 1e-7  # in the positions' units: one for all, as the filter is compiled anew for every other
 
 
@@ -60,7 +61,7 @@ def chain(recording: Recording, problem: Problem, config: ChainConfig = ChainCon
     refuse_unfit(blind, problem)
     tracks, bump = prepared(blind, problem), config.laws.shooting.bump
     found = segmented(tracks, problem, config.switching, bump, seed=seed)
-    model = law_model(found.law, tracks, problem, config)
+    model = law_model(found.law, tracks._replace(modes=found.weights), problem, config)
     weights = smoothed_modes(model, tracks, config, seed) * valid
     used = _better(tracks, problem, found, weights, bump)
     modes = weights if used else found.weights
@@ -143,18 +144,23 @@ def _multiplied_out(term: Term, place: float, positions: int) -> list[tuple[Term
 
 
 def _guarding(law: Weak, tracks: Tracks, modes: int, mass: np.ndarray, inputs: int) -> Network:
-    """One affine layer: a mode is likelier past its surface, or while things move its way."""
-    form, n = law.form, len(mass)
-    weight, bias = np.zeros((modes, 2 * n + inputs)), np.zeros(modes)
+    """A small network: a mode is likelier past its surface, or while things move its way.
+
+    Its logits are bounded, so that the kernel is sure but never certain: what it forbids no filter can find.
+    """
+    form, n, units = law.form, len(mass), max(len(law.form.blocks), 1)
+    inner, shift, outer = np.zeros((units, 2 * n + inputs)), np.zeros(units), np.zeros((modes, units))
     for b, block in enumerate(form.blocks):
         if block.guard is not None:
-            steep = block.guard.sign * 2.0 / tracks.noise[block.guard.axis]
-            weight[block.mode, block.guard.axis] = steep
-            bias[block.mode] = -steep * law.places[form.places[b]]
-    # Far from a surface a kernel should be sure, not certain: what it forbids the filter can never find.
-    cap = 6.0 / max(np.abs(weight).max(initial=0.0) * np.nanstd(tracks.positions), 1.0)
-    scale = max(cap, 1e-3)
-    return Network((jnp.asarray(scale * weight, jnp.float32),), (jnp.asarray(scale * bias, jnp.float32),))
+            steep = block.guard.sign / tracks.noise[block.guard.axis]
+            inner[b, block.guard.axis] = steep
+            shift[b] = -steep * law.places[form.places[b]]
+        else:
+            axis, sign = direction(tracks, block.mode)
+            inner[b, n + axis] = sign / (mass[axis] * tracks.velocity_noise[axis])
+        outer[block.mode, b] = SURE
+    layers = [jnp.asarray(x, jnp.float32) for x in (inner, outer, shift, np.zeros(modes))]
+    return Network((layers[0], layers[1]), (layers[2], layers[3]))
 
 
 def smoothed_modes(model: HybridModel, tracks: Tracks, config: ChainConfig, seed: int) -> np.ndarray:

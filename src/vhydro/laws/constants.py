@@ -100,7 +100,7 @@ def _of_contact(law: Law, mode: int, axis: int) -> Found:
 
 
 def _of_sliding(law: Law, mode: int) -> Found:
-    """Coulomb friction: half the constant force by which a mode differs from the base, where both are along one axis."""
+    """Coulomb friction: half the constant force by which a mode differs from the base."""
     out: Found = {}
     for axis in range(law.positions):
         line = Monomial(tuple(int(i == axis) for i in range(2 * law.positions)))

@@ -14,6 +14,7 @@ from vhydro.laws.problem import Problem
 from vhydro.laws.smoothing import local_polynomial
 from vhydro.laws.support import Choice, best_subset
 from vhydro.laws.tracks import Tracks
+from vhydro.laws.weak_errors import covariance_in_units_of_force, robust_covariance
 from vhydro.laws.windows import cut
 from vhydro.library import Penetration
 
@@ -52,14 +53,14 @@ class Weak(NamedTuple):
     form: Form
     choice: Choice
     places: np.ndarray
-    moments: weak.Moments
+    rows: weak.Rows
 
     @property
     def score(self) -> float:
         """BIC of the weak form's rows, for comparing forms on the same positions: smaller is better."""
-        theta, m = self.choice.theta, self.moments
+        theta, m = self.choice.theta, self.rows
         misfit = m.square - 2 * m.cross @ theta + theta @ m.gram @ theta
-        return float(m.rows * np.log(max(misfit, 1e-12) / m.rows) + np.log(m.rows) * self.choice.support.sum())
+        return float(m.number * np.log(max(misfit, 1e-12) / m.number) + np.log(m.number) * self.choice.support.sum())
 
 
 def base_mode(tracks: Tracks, resting: tuple[int, ...]) -> int:
@@ -94,25 +95,23 @@ def weak_law(
         optional &= np.array([e.term is None or momentum_degree(e.term) == 0 for e in form.entries])
     springs = np.array([isinstance(e.term, Penetration) and e.term.power == 2 for e in form.entries])
     contact = np.array([isinstance(e.term, Penetration) for e in form.entries])
-    first = weak.moments(form, tracks, on, moves, places, bump, skipped)
+    first = weak.rows(form, tracks, on, moves, places, bump, skipped)
     shallow = optional & ~(
         contact & np.array([isinstance(e.term, Penetration) and e.term.power == 3 for e in form.entries])
     )
     places = _shifted(form, places, weak_choice(form, first, shallow).theta, springs, tracks)
-    moments = weak.moments(form, tracks, on, moves, places, bump, skipped)
-    return Weak(form, weak_choice(form, moments, optional), places, moments)
+    rows = weak.rows(form, tracks, on, moves, places, bump, skipped)
+    return Weak(form, weak_choice(form, rows, optional), places, rows)
 
 
-def weak_choice(form: Form, moments: weak.Moments, optional: np.ndarray) -> Choice:
+def weak_choice(form: Form, rows: weak.Rows, optional: np.ndarray) -> Choice:
     """The best subset of the weak form's columns, its penalty in units of the misfit it leaves."""
     always = np.array([e.kind in ("dissipation", "port") for e in form.entries]) & (form.known != 0)
-    penalty = np.log(moments.rows) + 2 * np.log(max(optional.sum(), 1))
-    dense = best_subset(
-        moments.gram, moments.cross, moments.square, 0.0, always=always | optional, optional=~always & False
-    )
-    scale = max(dense.misfit, 1e-300) / moments.rows
+    penalty = np.log(rows.number) + 2 * np.log(max(optional.sum(), 1))
+    dense = best_subset(rows.gram, rows.cross, rows.square, 0.0, always=always | optional, optional=~always & False)
+    scale = max(dense.misfit, 1e-300) / rows.number
     return best_subset(
-        moments.gram / scale, moments.cross / scale, moments.square / scale, penalty, always=always, optional=optional
+        rows.gram / scale, rows.cross / scale, rows.square / scale, penalty, always=always, optional=optional
     )
 
 
@@ -174,7 +173,9 @@ def weak_estimate(tracks: Tracks, problem: Problem, bump: int) -> Estimate:
         if e.kind == "place":
             theta[i] = law.places[i]
         support[i] |= e.kind == "place" or e.is_kinetic
-    return Estimate(form, np.where(support, theta, 0.0), support, np.zeros(2 * (len(theta),)), np.nan)
+    found = robust_covariance(law.rows, law.choice.support)
+    covariance = covariance_in_units_of_force(form, law.choice.theta, found)
+    return Estimate(form, np.where(support, theta, 0.0), support, covariance, np.nan)
 
 
 def shooting(tracks: Tracks, problem: Problem, config: ShootingConfig) -> Estimate:

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import lasso_path
 
-from vhydro.laws.form import Entry, Form, form_of, is_kinetic, momentum_degree
+from vhydro.laws.form import Entry, Form, form_of, momentum_degree
 from vhydro.laws.guards import Sorted, labels
 from vhydro.laws.problem import Problem
 from vhydro.laws.tracks import Tracks
@@ -104,7 +104,7 @@ def derivative_rows(form: Form, tracks: Tracks, mode: int, indices, theta: np.nd
 def _column(form: Form, e: Entry, axis: int, z: np.ndarray, held: np.ndarray, theta: np.ndarray, dt: float):
     n = form.positions
     if e.kind == "energy":
-        assert e.term is not None and not is_kinetic(e.term)
+        assert e.term is not None
         place = theta[form.places[e.block]] if e.block in form.places else 0.0
         force = -slope(e.term, axis, z, place)
         if momentum_degree(e.term):

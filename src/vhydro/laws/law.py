@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from vhydro.laws.form import Block, Entry, Form, Guard
+from vhydro.laws.form import Block, Entry, Form, Guard, is_kinetic
 from vhydro.laws.shooting import path as shot_path
 from vhydro.library import Cosine, Custom, Library, Monomial, Penetration, Sine, Term, slope
 
@@ -84,21 +84,25 @@ class Law:
         return (*known, *rows)
 
     def acceleration(self, mode: int, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """How fast velocities change, (samples, positions), where H is quadratic in the momenta.
+        """How fast velocities change: (samples, positions).
 
-        `v` is `∂H/∂p`: the velocity less what an input imposes on the position.
+        `v` is `∂H/∂p`: the velocity less what an input imposes on the position. Where H is not quadratic in the
+        momenta they are found from it by Newton's method, and `v̇ = H_pq q̇ + H_pp ṗ`.
         """
         if mode in self.form.resting:
             return np.zeros_like(q)
-        energy = self.energy(mode)
-        inverse_mass = np.stack([self._twice_kinetic(energy, i) for i in self._axes])
-        z = np.concatenate([q.T, (v / inverse_mass).T])
-        port = np.array([[n.value for n in row] for row in self.port(mode)])[self.positions :]
+        energy = {term: number.value for term, number in self.energy(mode).items()}
+        port = np.array([[n.value for n in row] for row in self.port(mode)])
         drag = np.array([n.value for n in self.dissipation(mode)])
-        force = np.stack(
-            [-sum((c.value * slope(t, i, z) for t, c in energy.items()), np.zeros(len(q))) for i in self._axes], -1
-        )
-        return inverse_mass * (force - drag * v + a @ port.T)
+        n = self.positions
+        p = v / np.stack([self._twice_kinetic(energy, i) for i in self._axes])
+        for _ in range(0 if all(_is_plain(t, n) for t in energy) else 20):
+            off = _gradient(energy, q, p)[:, n:] - v
+            p = p - np.linalg.solve(_by_momenta(energy, q, p)[:, n:] + 1e-12 * np.eye(n), off[..., None])[..., 0]
+        force = -_gradient(energy, q, p)[:, :n] - drag * v + a @ port[n:].T
+        curvature = _by_momenta(energy, q, p)
+        along = np.einsum("sij,sj->si", np.swapaxes(curvature[:, :n], 1, 2), v + a @ port[:n].T)
+        return along + np.einsum("sij,sj->si", curvature[:, n:], force)
 
     def simulate(self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None) -> np.ndarray:
         """The states (steps + 1, coordinates) from a start, inputs held between samples; contacts come and go.
@@ -134,9 +138,9 @@ class Law:
             else e.term
         )
 
-    def _twice_kinetic(self, energy: dict[Term, Number], axis: int) -> float:
+    def _twice_kinetic(self, energy: dict[Term, float], axis: int) -> float:
         square = Monomial(tuple(2 * (i == self.positions + axis) for i in range(2 * self.positions)))
-        return 2 * energy[square].value
+        return 2 * energy[square]
 
     def save(self, path: str | Path) -> None:
         """Writes the law as JSON, whole or not at all."""
@@ -144,6 +148,25 @@ class Law:
         part = target.with_name(target.name + ".part")
         part.write_text(json.dumps(_document(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
         part.replace(target)
+
+
+def _is_plain(term: Term, positions: int) -> bool:
+    """Whether a term is one of the positions alone, or the square of one momentum."""
+    return not isinstance(term, Monomial) or not any(term.powers[positions:]) or is_kinetic(term)
+
+
+def _gradient(energy: dict[Term, float], q: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """∇H at every sample: (samples, coordinates)."""
+    z = np.concatenate([q.T, p.T])
+    zero = np.zeros(len(q))
+    return np.stack([sum((c * slope(t, i, z) for t, c in energy.items()), zero) for i in range(len(z))], -1)
+
+
+def _by_momenta(energy: dict[Term, float], q: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """∂∇H/∂p at every sample: (samples, coordinates, momenta), by central differences."""
+    steps = 1e-5 * np.maximum(np.std(p, axis=0), 1e-9) * np.eye(p.shape[1])
+    sides = [(_gradient(energy, q, p + s) - _gradient(energy, q, p - s)) / (2 * s.sum()) for s in steps]
+    return np.stack(sides, -1)
 
 
 def load_law(path: str | Path) -> Law:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2
 
-from vhydro.laws.weak_errors import Rows, memory, robust_covariance, tapered
+from vhydro.laws.weak import Rows
+from vhydro.laws.weak_errors import memory, robust_covariance, tapered
 
 
 class Comparison(NamedTuple):

@@ -42,7 +42,11 @@ def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsCon
             f"the episodes have {recording.positions.shape[1]} samples; expected more than {2 * config.shooting.bump}, "
             "the width of a bump. Give longer episodes, or a narrower `bump`."
         )
-    tracks = prepared(recording, problem)
+    return recover_from(prepared(recording, problem), problem, config)
+
+
+def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
+    """The same, from a recording that is ready."""
     refuse_library(tracks, problem)
     if config.estimator == "lasso":
         sorted_modes, base = sorted_by_motion(tracks)

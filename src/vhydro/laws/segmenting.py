@@ -43,7 +43,7 @@ def segmented(tracks: Tracks, problem: Problem, config: SwitchingConfig, bump: i
         found += _settled(tracks, problem, weights, resting, bump)
     if not found:
         raise ValueError(
-            f"no division of the log into {modes} modes leads to a law; expected contacts, directions of sliding or rests. "
+            f"no division of the log into {modes} modes leads to a law; expected contacts, slides or rests. "
             "Ask for fewer modes, or give labels."
         )
     scores = tuple(f.score for f in found)
@@ -116,14 +116,14 @@ def ruled(form: Form, places: np.ndarray, tracks: Tracks, resting: np.ndarray) -
             depth = block.guard.sign * (q[..., block.guard.axis] - places[form.places[b]])
             mode[depth > 0] = block.mode
         else:
-            axis, sign = _direction(tracks, block.mode)
+            axis, sign = direction(tracks, block.mode)
             mode[sign * v[..., axis] > 0] = block.mode
     for m in form.resting:
         mode[resting] = m
     return np.eye(tracks.modes.shape[-1])[mode] * (tracks.modes.sum(-1) > 0)[..., None]
 
 
-def _direction(tracks: Tracks, mode: int) -> tuple[int, float]:
+def direction(tracks: Tracks, mode: int) -> tuple[int, float]:
     """The axis and sign along which a mode moves most surely."""
     weight = tracks.modes[..., mode, None]
     v = np.nan_to_num(tracks.smooth.velocity)

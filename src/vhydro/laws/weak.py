@@ -5,12 +5,14 @@ every mass is 1 each parameter of the law is one column; the known part of R or 
 Differs from the paper, which regresses estimated derivatives inside each mode.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.polynomial import Polynomial
 
 from vhydro.laws.form import Entry, Form, momentum_degree
+from vhydro.laws.support import solutions
 from vhydro.laws.tracks import Tracks
 from vhydro.library import Custom, Monomial, Term, slope
 
@@ -18,13 +20,46 @@ BUMP_POWER = 7  # φ = (1 − s²)^power: smooth enough at its ends for sums to 
 
 
 @dataclass(frozen=True)
-class Moments:
-    """What least squares needs of the weak form's rows: each row has unit noise."""
+class Rows:
+    """The weak form's rows in the order of their bumps; a series is one position in one episode.
 
-    gram: np.ndarray  # (entries, entries)
-    cross: np.ndarray  # (entries,)
-    square: float
-    rows: int
+    A bump over something hidden leaves a row of zeros, so that neighbours stay neighbours.
+    """
+
+    design: np.ndarray  # (series, bumps, entries)
+    left: np.ndarray  # (series, bumps): as `design`, in units of what sensor noise leaves in it
+    seen: np.ndarray  # (series, bumps) bool
+    acceleration: np.ndarray  # (series,): the mean acceleration under a bump that one such unit is
+    overlap: np.ndarray  # (lags,): correlation of sensor noise between a row and the lag-th after it
+
+    @property
+    def number(self) -> int:
+        return int(self.seen.sum())
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        return np.einsum("sbi,sbj->ij", self.design, self.design, optimize=True)
+
+    @cached_property
+    def cross(self) -> np.ndarray:
+        return np.einsum("sbi,sb->i", self.design, self.left)
+
+    @cached_property
+    def square(self) -> float:
+        return float(np.sum(self.left**2))
+
+    def solution(self, support: np.ndarray) -> np.ndarray:
+        """The least-squares parameters on a support, 0 outside: (entries,)."""
+        return solutions(self.gram, self.cross, support[None])[0]
+
+    def residuals(self, theta: np.ndarray) -> np.ndarray:
+        """What the parameters leave over: (series, bumps)."""
+        return self.left - self.design @ theta
+
+    def between(self, first: float, last: float) -> "Rows":
+        """The rows of a part of the recording, from one share of its bumps to another."""
+        part = slice(round(first * self.left.shape[1]), round(last * self.left.shape[1]))
+        return replace(self, design=self.design[:, part], left=self.left[:, part], seen=self.seen[:, part])
 
 
 @dataclass(frozen=True)
@@ -44,7 +79,7 @@ def bumps(half_width: int, dt: float) -> Bumps:
     return Bumps(shape(s), shape.deriv()(s) / scale, shape.deriv(2)(s) / scale**2, whole)
 
 
-def moments(
+def rows(
     form: Form,
     tracks: Tracks,
     on: np.ndarray,
@@ -52,26 +87,39 @@ def moments(
     places: np.ndarray,
     half_width: int,
     skipped: np.ndarray | None = None,
-) -> Moments:
-    """The weak form's normal equations, for every entry of the form in units of mass 1.
+) -> Rows:
+    """The weak form's rows, with a column for every entry of the form in units of mass 1.
 
     `on` (episodes, times, blocks) says how much each block is on, `moves` (episodes, times) whether the base law
     holds at all, and `places` has one value for each entry. No row is centred on a sample that is `skipped`.
     """
     phi, dt, x, z = bumps(half_width, tracks.dt), tracks.dt, tracks.filled, tracks.states
     on = np.concatenate([moves[..., None], on], -1)
-    starts = np.arange(0, x.shape[1] - 2 * half_width, max(half_width // 2, 1))
-    window = starts[:, None] + np.arange(2 * half_width + 1)
-    gram, cross, square, rows = np.zeros(2 * (len(form.entries),)), np.zeros(len(form.entries)), 0.0, 0
+    stride = max(half_width // 2, 1)
+    window = np.arange(0, x.shape[1] - 2 * half_width, stride)[:, None] + np.arange(2 * half_width + 1)
+    if len(window) == 0:
+        raise ValueError(
+            f"An episode has {x.shape[1]} samples, a bump {2 * half_width + 1}; expected at least one bump in it. "
+            "Use narrower bumps or longer episodes."
+        )
+    scale = tracks.noise * np.sqrt(np.sum(phi.second**2)) * dt
+    design, left = [], []
     for axis in range(form.positions):
         columns = [column(form, e, axis, x, z, tracks, on, places, window, phi) for e in form.entries]
-        left, design = bent(x[:, window, axis], phi) * dt, np.stack(columns, -1)
-        good = np.isfinite(left) & np.isfinite(design).all(-1)
-        good &= skipped is None or ~skipped[:, window[:, half_width]]
-        scale = tracks.noise[axis] * np.sqrt(np.sum(phi.second**2)) * dt
-        a, b = design[good] / scale, left[good] / scale
-        gram, cross, square, rows = gram + a.T @ a, cross + a.T @ b, square + b @ b, rows + len(b)
-    return Moments(gram, cross, float(square), rows)
+        design.append(np.stack(columns, -1) / scale[axis])
+        left.append(bent(x[:, window, axis], phi) * dt / scale[axis])
+    a, b = np.concatenate(design), np.concatenate(left)
+    seen = np.isfinite(b) & np.isfinite(a).all(-1)
+    if skipped is not None:
+        seen &= np.tile(~skipped[:, window[:, half_width]], (form.positions, 1))
+    unit = np.repeat(scale / (phi.value.sum() * dt), len(x))
+    return Rows(np.where(seen[..., None], a, 0.0), np.where(seen, b, 0.0), seen, unit, _overlap(phi.second, stride))
+
+
+def _overlap(second: np.ndarray, stride: int) -> np.ndarray:
+    """The correlation of two sums of white noise under bumps one, two … strides apart."""
+    lagged = np.correlate(second, second, "full")[len(second) - 1 :: stride]
+    return lagged / lagged[0]
 
 
 def bent(x: np.ndarray, phi: Bumps) -> np.ndarray:

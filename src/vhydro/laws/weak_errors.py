@@ -5,85 +5,11 @@ Two K are offered: that of overlapping bumps over white sensor noise, which is k
 which also holds when the law leaves out forces that last (a real machine always does).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from vhydro.laws import weak
 from vhydro.laws.form import Form
-from vhydro.laws.support import solutions
-from vhydro.laws.tracks import Tracks
-
-
-class Rows(NamedTuple):
-    """The weak form's rows in the order of their bumps; a series is one position in one episode.
-
-    A bump over something hidden leaves a row of zeros, so that neighbours stay neighbours.
-    """
-
-    design: np.ndarray  # (series, bumps, entries)
-    left: np.ndarray  # (series, bumps): as `design`, in units of what sensor noise leaves in it
-    seen: np.ndarray  # (series, bumps) bool
-    acceleration: np.ndarray  # (series,): the mean acceleration under a bump that one such unit is
-    overlap: np.ndarray  # (lags,): correlation of sensor noise between a row and the lag-th after it
-
-    @property
-    def number(self) -> int:
-        return int(self.seen.sum())
-
-    @property
-    def gram(self) -> np.ndarray:
-        return np.einsum("sbi,sbj->ij", self.design, self.design, optimize=True)
-
-    @property
-    def cross(self) -> np.ndarray:
-        return np.einsum("sbi,sb->i", self.design, self.left)
-
-    @property
-    def square(self) -> float:
-        return float(np.sum(self.left**2))
-
-    def solution(self, support: np.ndarray) -> np.ndarray:
-        """The least-squares parameters on a support, 0 outside: (entries,)."""
-        return solutions(self.gram, self.cross, support[None])[0]
-
-    def residuals(self, theta: np.ndarray) -> np.ndarray:
-        """What the parameters leave over: (series, bumps)."""
-        return self.left - self.design @ theta
-
-    def between(self, first: float, last: float) -> "Rows":
-        """The rows of a part of the recording, from one share of its bumps to another."""
-        part = slice(round(first * self.left.shape[1]), round(last * self.left.shape[1]))
-        return self._replace(design=self.design[:, part], left=self.left[:, part], seen=self.seen[:, part])
-
-
-def rows(form: Form, tracks: Tracks, on: np.ndarray, moves: np.ndarray, places: np.ndarray, half_width: int) -> Rows:
-    """The rows whose normal equations `weak.moments` gives, from the same arguments."""
-    phi, dt, x, z = weak.bumps(half_width, tracks.dt), tracks.dt, tracks.filled, tracks.states
-    on = np.concatenate([moves[..., None], on], -1)
-    stride = max(half_width // 2, 1)
-    window = np.arange(0, x.shape[1] - 2 * half_width, stride)[:, None] + np.arange(2 * half_width + 1)
-    if len(window) == 0:
-        raise ValueError(
-            f"An episode has {x.shape[1]} samples, a bump {2 * half_width + 1}; expected at least one bump in it. "
-            "Use narrower bumps or longer episodes."
-        )
-    scale = tracks.noise * np.sqrt(np.sum(phi.second**2)) * dt
-    design, left = [], []
-    for axis in range(form.positions):
-        columns = [weak.column(form, e, axis, x, z, tracks, on, places, window, phi) for e in form.entries]
-        design.append(np.stack(columns, -1) / scale[axis])
-        left.append(weak.bent(x[:, window, axis], phi) * dt / scale[axis])
-    a, b = np.concatenate(design), np.concatenate(left)
-    seen = np.isfinite(b) & np.isfinite(a).all(-1)
-    unit = np.repeat(scale / (phi.value.sum() * dt), len(x))
-    return Rows(np.where(seen[..., None], a, 0.0), np.where(seen, b, 0.0), seen, unit, _overlap(phi.second, stride))
-
-
-def _overlap(second: np.ndarray, stride: int) -> np.ndarray:
-    """The correlation of two sums of white noise under bumps one, two … strides apart."""
-    lagged = np.correlate(second, second, "full")[len(second) - 1 :: stride]
-    return lagged / lagged[0]
+from vhydro.laws.weak import Rows
 
 
 def sensor_covariance(rows: Rows, support: np.ndarray) -> np.ndarray:

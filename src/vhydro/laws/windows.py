@@ -1,5 +1,6 @@
 """Cutting a recording into windows that a law can be followed through."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ def runs(phase: np.ndarray) -> list[tuple[int, int, int]]:
     edges = np.flatnonzero(np.diff(phase)) + 1
     bounds = [0, *edges.tolist(), len(phase)]
     out = []
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, end in pairwise(bounds):
         first = begin + TRIM * (begin > 0)
         last = end - TRIM * (end < len(phase))
         if phase[begin] > -2 and last - first >= SHORTEST:
@@ -56,7 +57,7 @@ def cut(form: Form, tracks: Tracks, length: int) -> tuple[Windows, np.ndarray]:
         for begin, end, block in runs(phase[episode]):
             count = max(1, round((end - begin) / length))
             bounds = _away(np.linspace(begin, end, count + 1).astype(int), calm[episode]).tolist()
-            pieces += [(episode, a, b, block) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+            pieces += [(episode, a, b, block) for a, b in pairwise(bounds)]
     pieces = [p for p in pieces if _seen(tracks, p) >= SHORTEST]
     # Long windows first: those that share lanes then end at about the same time.
     return _filled(form, tracks, sorted(pieces, key=lambda p: p[1] - p[2]))
