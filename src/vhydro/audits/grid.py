@@ -59,7 +59,7 @@ def run_grid(
     progress: bool = True,
     fresh: bool = False,
 ) -> Results:
-    """The results of every cell, in `folder/cells.jsonl`; what is there already is not computed again.
+    """The results of every cell, in `folder/cells.jsonl`; what is there already, of fewer seeds too, is kept.
 
     `workers` is the number of processes, 0 this one; by default one per core, or 0 where JAX has an accelerator.
     """
@@ -72,6 +72,8 @@ def run_grid(
     if workers is not None and workers < 0:
         raise ValueError(f"workers is {workers}; expected 0 (this process) or a number of processes.")
     store = opened(folder, config, texts, names, fresh=fresh)
+    if store.complete and not store.holds_whole(texts, names):
+        store.unpack([(group.key, group.cells) for group in groups], names)
     if not store.complete:
         waiting = [group for group in groups if not store.holds(group.key)]
         place = _place(partial(places.answer, work, config), waiting, workers, on, address)

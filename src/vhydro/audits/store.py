@@ -78,8 +78,12 @@ class Store:
 
     @property
     def complete(self) -> bool:
-        """Whether every cell of the grid is in `cells.jsonl`."""
+        """Whether there is a `cells.jsonl`: every cell of the grid, or of a smaller one."""
         return (self.folder / CELLS).exists()
+
+    def holds_whole(self, cells: Sequence[str], names: Sequence[str]) -> bool:
+        """Whether `cells.jsonl` has all these cells."""
+        return self.complete and _holds_all(self.folder, cells, names)
 
     def holds(self, key: dict) -> bool:
         """Whether this group is finished."""
@@ -96,6 +100,16 @@ class Store:
         write_whole(self._group(key), canonical({"key": key, "records": records}) + "\n")
         self._add("devices", device)
         self._write_run()
+
+    def unpack(self, groups: Sequence[tuple[dict, Sequence[dict]]], names: Sequence[str]) -> None:
+        """Nothing; a smaller grid's cells are on disk as groups again, ready for more to be added."""
+        records = {cell_text(record, names): record for record in _cells(self.folder)}
+        (self.folder / GROUPS).mkdir(exist_ok=True)
+        for key, cells in groups:
+            found = [records[text] for text in (cell_text(cell, names) for cell in cells) if text in records]
+            if len(found) == len(cells):
+                write_whole(self._group(key), canonical({"key": key, "records": found}) + "\n")
+        (self.folder / CELLS).unlink()
 
     def finish(self, keys: Sequence[dict], names: Sequence[str]) -> None:
         """Nothing; the cells of all groups are in one file, sorted by their cell."""
@@ -144,7 +158,7 @@ def _cells(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def opened(folder: Path, config: dict, cells: Sequence[str], names: Sequence[str], *, fresh: bool) -> Store:
-    """The folder, ready to take this grid up where it was left; results of another grid are refused.
+    """The folder, ready to take this grid up where it was left; results of another configuration are refused.
 
     `cells` are the texts of the grid's cells (`cell_text`), `names` what a cell is named by.
     """
@@ -158,9 +172,9 @@ def opened(folder: Path, config: dict, cells: Sequence[str], names: Sequence[str
     digest = sha256("\n".join(sorted(cells)).encode()).hexdigest()
     asked = {"config": config, "cells": len(cells), "grid": digest, "seconds": 0.0, "commits": [], "devices": []}
     store = Store(folder, _resumed(folder, asked))
-    if store.complete:
-        _refuse_damaged(folder, cells, names)
+    if store.complete and _holds_all(folder, cells, names):
         store.tidy()
+    store.run |= {"cells": len(cells), "grid": digest}
     return store
 
 
@@ -179,8 +193,6 @@ def _resumed(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{folder} holds cells but no {RUN}, so it is not known what they are of. {REMEDY}")
     run = json.loads((folder / RUN).read_text("utf-8"))
     differences = _differences(run.get("config"), asked["config"])
-    if not differences and run.get("grid") != asked["grid"]:
-        differences = [f"its {run.get('cells')} cells are not the {asked['cells']} asked for"]
     if differences:
         more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise ValueError(f"{folder} holds other results: {'; '.join(differences[:SHOWN])}{more}. {REMEDY}")
@@ -195,11 +207,12 @@ def _differences(there: Any, here: Any, path: str = "config") -> list[str]:
     return [] if there == here else [f"{path} is {json.dumps(there)} there and {json.dumps(here)} here"]
 
 
-def _refuse_damaged(folder: Path, cells: Sequence[str], names: Sequence[str]) -> None:
-    """Raises where the file of cells does not hold the cells its grid has."""
+def _holds_all(folder: Path, cells: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether the file of cells holds the whole grid; one that holds a part, as of fewer seeds, is to be added to."""
     try:
-        found = sorted(cell_text(record, names) for record in _cells(folder))
+        found = [cell_text(record, names) for record in _cells(folder)]
     except ValueError as error:
         raise ValueError(f"{folder / CELLS} does not read as JSON lines ({error}). {REMEDY}") from error
-    if found != sorted(cells):
-        raise ValueError(f"{folder / CELLS} has {len(found)} cells that are not its grid's {len(cells)}. {REMEDY}")
+    if set(found) - set(cells) or len(found) != len(set(found)):
+        raise ValueError(f"{folder / CELLS} has {len(found)} cells, not all of them the grid's {len(cells)}. {REMEDY}")
+    return len(found) == len(cells)

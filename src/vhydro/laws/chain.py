@@ -13,7 +13,7 @@ import numpy as np
 
 from vhydro.episodes import Channel, Episode
 from vhydro.filter import FilterSettings, filter_episodes
-from vhydro.laws.estimate import Weak, weak_law
+from vhydro.laws.estimate import Weak, sorted_by_motion, weak_law
 from vhydro.laws.form import Form
 from vhydro.laws.guards import labels
 from vhydro.laws.law import Law
@@ -65,7 +65,17 @@ def chain(recording: Recording, problem: Problem, config: ChainConfig = ChainCon
     weights = smoothed_modes(model, tracks, config, seed) * valid
     used = _better(tracks, problem, found, weights, bump)
     modes = weights if used else found.weights
-    return Chained(recover(blind._replace(modes=modes), problem, config.laws), model, modes, used, found.scores)
+    law = recover(blind._replace(modes=modes), problem, config.laws)
+    return Chained(_doubted(law, tracks._replace(modes=modes)), model, modes, used, found.scores)
+
+
+def _doubted(law: Law, tracks: Tracks) -> Law:
+    """The law with every mode marked where the modes found are no physical regimes: they were a guess to begin with."""
+    odd = sorted_by_motion(tracks)[0].unexplained
+    if not odd:
+        return law
+    why = f"the modes found are not told apart by a surface, a direction or a rest ({len(odd)} of {len(law.modes)})"
+    return replace(law, problems=tuple((m, why) for m in range(len(law.modes))))
 
 
 def _better(tracks: Tracks, problem: Problem, found: Segmented, weights: np.ndarray, bump: int) -> bool:

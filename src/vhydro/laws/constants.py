@@ -29,7 +29,7 @@ def constants(law: Law) -> dict[str, Constant]:
     picked = np.flatnonzero(law.support & law.form.free)
     if not len(picked):
         return {name: Constant(value, 0.0, unit) for name, (value, unit) in found.items()}
-    spread = np.sqrt(np.diag(law.covariance))[picked]
+    spread = np.sqrt(np.nan_to_num(np.diag(law.covariance)))[picked]
     steps = np.where(spread > 0, 1e-3 * spread, 1e-6 * np.abs(law.theta[picked]) + 1e-12)
     slopes = {name: np.zeros(len(picked)) for name in found}
     for k, (i, step) in enumerate(zip(picked.tolist(), steps, strict=True)):
@@ -131,8 +131,13 @@ def table(law: Law) -> str:
     width = max(map(len, found), default=0)
     doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]
     rows = [
-        f"{name:<{width}}  {c.value:11.6g}  [{c.interval[0]:.6g}, {c.interval[1]:.6g}] {c.unit}"
+        f"{name:<{width}}  {c.value:11.6g}  {_written_interval(c)} {c.unit}"
         + ("  unidentified" if any(of in name for of in doubtful) else "")
         for name, c in found.items()
     ]
     return "\n".join(rows) + "\n" if rows else "no constant is determined\n"
+
+
+def _written_interval(constant: Constant) -> str:
+    low, high = constant.interval
+    return "(no interval)" if low != low else f"[{low:.6g}, {high:.6g}]"

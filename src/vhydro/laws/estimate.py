@@ -44,6 +44,7 @@ class Estimate(NamedTuple):
     chi_square: float  # misfit over what sensor noise alone would leave
     windows: int = 0
     set_aside: int = 0  # windows no start of which the law could follow
+    freedom: int = 1  # samples that the misfit is counted over
     notes: tuple[str, ...] = ()
 
 
@@ -358,4 +359,5 @@ def _estimate(form: Form, stage: Stage, support: np.ndarray) -> Estimate:
     inverse = np.linalg.pinv(_curvature(stage.kept, fit, active).gram, rcond=1e-14, hermitian=True)
     covariance[np.ix_(active, active)] = inverse * max(chi_square, 1.0)
     count, used = int(stage.whole.used.sum()), int(stage.kept.used.sum())
-    return Estimate(form, fit.theta, support, covariance, float(chi_square), count, count - used)
+    freedom = int(stage.kept.freedom.sum())
+    return Estimate(form, fit.theta, support, covariance, float(chi_square), count, count - used, freedom)

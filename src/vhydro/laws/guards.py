@@ -19,6 +19,7 @@ class Sorted(NamedTuple):
     guards: dict[int, Guard | None]
     places: dict[int, float]
     resting: tuple[int, ...]
+    unexplained: tuple[int, ...] = ()  # neither a surface nor a direction tells them from the others
 
 
 def steady(modes: np.ndarray, half_width: int = 2) -> np.ndarray:
@@ -47,18 +48,19 @@ def sort_modes(modes: np.ndarray, smooth: Smooth, base: int, resting: tuple[int,
     weights = steady(modes)
     guards: dict[int, Guard | None] = {}
     places: dict[int, float] = {}
+    unexplained = []
     for mode in range(modes.shape[-1]):
         if mode == base or mode in resting:
             continue
-        guard, place, error = _surface(weights[..., mode], smooth.position)
-        moving = [
-            _direction_error(weights[..., mode], smooth.velocity[..., i]) for i in range(smooth.velocity.shape[-1])
-        ]
-        if error < MOST_ERROR and error < min(moving):
-            guards[mode], places[mode] = guard, place
-        else:
-            guards[mode] = None
-    return Sorted(guards, places, resting)
+        weight = weights[..., mode]
+        guard, place, error = _surface(weight, smooth.position)
+        ways = min(_direction_error(weight, smooth.velocity[..., i]) for i in range(smooth.velocity.shape[-1]))
+        guards[mode] = guard if error < MOST_ERROR and error < ways else None
+        if guards[mode] is not None:
+            places[mode] = place
+        elif ways > MOST_ERROR:
+            unexplained.append(mode)
+    return Sorted(guards, places, resting, tuple(unexplained))
 
 
 def _speed(weight: np.ndarray, velocity: np.ndarray) -> float:

@@ -16,7 +16,7 @@ NORMAL_95 = 1.959964
 
 
 class Number(NamedTuple):
-    """A value and its standard error; an error of 0 means that it was given."""
+    """A value and its standard error: 0 where it was given, NaN where the estimator has none."""
 
     value: float
     error: float
@@ -128,7 +128,10 @@ class Law:
 
     def _sum(self, indices: list[int]) -> Number:
         use = [i for i in indices if self.support[i] or np.isfinite(self.form.known[i])]
-        return Number(float(self.theta[use].sum()), float(np.sqrt(max(self.covariance[np.ix_(use, use)].sum(), 0.0))))
+        variance = float(self.covariance[np.ix_(use, use)].sum())
+        return Number(
+            float(self.theta[use].sum()), float(np.sqrt(variance if variance > 0 or np.isnan(variance) else 0.0))
+        )
 
     def _placed(self, e: Entry) -> Term:
         assert e.term is not None
@@ -212,6 +215,7 @@ def _document(law: Law) -> dict:
     }
     names = Form.__dataclass_fields__
     arrays = {name: getattr(law, name).tolist() for name in ("theta", "support", "covariance")}
+    arrays["covariance"] = [[None if np.isnan(x) else x for x in row] for row in arrays["covariance"]]
     return {"format": "vhydro law 1"} | vars(law) | arrays | {"form": {k: v for k, v in form.items() if k in names}}
 
 
@@ -232,7 +236,8 @@ def _law(document: dict) -> Law:
             "resting": tuple(form["resting"]),
         }
     )
-    arrays = {name: np.array(document[name]) for name in ("theta", "support", "covariance")}
+    arrays = {name: np.array(document[name]) for name in ("theta", "support")}
+    arrays["covariance"] = np.array(document["covariance"], float)
     if not len(built.entries) == len(arrays["theta"]) == len(arrays["support"]) == len(arrays["covariance"]):
         raise ValueError(f"{len(arrays['theta'])} parameters for {len(built.entries)} entries")
     names = {name: tuple(document[name]) for name in ("coordinates", "units", "inputs", "modes", "notes")}

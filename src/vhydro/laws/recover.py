@@ -51,7 +51,9 @@ def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
     if config.estimator == "lasso":
         sorted_modes, base = sorted_by_motion(tracks)
         form, theta, support = lasso_law(tracks, problem, sorted_modes, base, config.lasso)
-        found = Estimate(form, theta, support, np.zeros(2 * (len(theta),)), np.nan)
+        # The Lasso gives no errors: NaN, and not 0, which would say that its numbers were given.
+        unknown = np.diag(np.where(support & form.free, np.nan, 0.0))
+        found = Estimate(form, theta, support, unknown, np.nan)
     elif config.estimator == "weak":
         found = weak_estimate(tracks, problem, config.shooting.bump)
     else:
@@ -171,6 +173,7 @@ def refuse_library(tracks: Tracks, problem: Problem) -> None:
 def _problems(found: Estimate, tracks: Tracks, problem: Problem):
     """Every (mode, reason) for which a law is not identified."""
     now, form = labels(tracks.modes), found.form
+    unexplained = sorted_by_motion(tracks)[0].unexplained
     lacking = found.set_aside > SET_ASIDE * max(found.windows, 1)
     errors = np.sqrt(np.diag(found.covariance))
     for mode in range(len(problem.modes)):
@@ -179,6 +182,9 @@ def _problems(found: Estimate, tracks: Tracks, problem: Problem):
             yield mode, f"only {count} samples, {FEWEST_SAMPLES} are needed"
             continue
         if mode in form.resting:
+            continue
+        if mode in unexplained:
+            yield mode, "neither a surface nor a direction of motion tells it from the other modes"
             continue
         block = next((b for b, x in enumerate(form.blocks) if x.mode == mode), -1)
         if block >= 0 and form.blocks[block].guard is not None:
@@ -214,7 +220,7 @@ def _run_lengths(on: np.ndarray) -> np.ndarray:
 
 
 def _notes(found: Estimate):
-    if found.chi_square > MISSPECIFIED:
+    if found.chi_square > MISSPECIFIED + 3 * np.sqrt(2 / max(found.freedom, 1)):
         yield (
             f"χ² is {found.chi_square:.2f}: sensor noise does not explain the misfit. The library may lack a term, "
             "or the modes may be wrong; the intervals are widened by it."

@@ -12,8 +12,9 @@ def rounded(number: Number) -> str:
     if value == 0:
         return "0"
     size = floor(log10(abs(value)))
-    digits = max(2, size - floor(log10(error)) + 1) if 0 < error < abs(value) else (6 if error == 0 else 2)
-    return f"{value:.{min(digits, 7)}g}"
+    digits = max(2, size - floor(log10(error)) + 1) if 0 < error < abs(value) else (2 if error > 0 else 6)
+    short = f"{value:.{min(digits, 7)}g}"
+    return f"{float(short):.0f}" if "e+" in short and abs(value) < 1e7 else short
 
 
 def text(law: Law) -> str:

@@ -1,0 +1,30 @@
+"""Laws: for every contact mode, a short port-Hamiltonian equation a person can read, with its constants measured."""
+
+from vhydro.laws.chain import ChainConfig, Chained, chain
+from vhydro.laws.constants import Constant, constants, table
+from vhydro.laws.estimate import ShootingConfig
+from vhydro.laws.law import Law, Number, load_law
+from vhydro.laws.problem import Problem, candidates
+from vhydro.laws.recording import Recording
+from vhydro.laws.recover import LawsConfig, recover
+from vhydro.laws.writing import latex, text
+
+__all__ = [
+    "ChainConfig",
+    "Chained",
+    "Constant",
+    "Law",
+    "LawsConfig",
+    "Number",
+    "Problem",
+    "Recording",
+    "ShootingConfig",
+    "candidates",
+    "chain",
+    "constants",
+    "latex",
+    "load_law",
+    "recover",
+    "table",
+    "text",
+]
