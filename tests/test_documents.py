@@ -21,7 +21,9 @@ def test_every_example_runs(tmp_path, monkeypatch, capsys):
     assert names["labelled"].labels.keys() >= {"regime", "configuration", "friction", "proxy"}
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/data.md", "docs/certificates.md", "docs/laws.md", "docs/hardware.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/data.md", "docs/certificates.md", "docs/laws.md", "docs/hardware.md"]
+)
 def test_links_lead_somewhere(document):
     text = (ROOT / document).read_text("utf-8")
     for target in re.findall(r"\]\((?!https?://)([^)#]+)\)", text):

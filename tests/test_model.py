@@ -74,7 +74,7 @@ def test_the_library_says_what_it_computes():
         "sin(q)",
         "cos(p)",
         "½[q − 0.2]₊²",
-        "½[-1 − p]₊²",
+        "½[−1 − p]₊²",
         "1",
     ]
     assert len(polynomial(3, 2)) == 9

@@ -12,6 +12,18 @@ from vhydro.report.files import version
 # is used, so that help comes at once.
 VERBS = {
     "demo": ("Fit, filter and show a puck that bounces in the dark.", "vhydro.demo", "DemoConfig", "run_demo"),
+    "laws": (
+        "Print the law of every contact mode of a log, with its constants.",
+        "vhydro.laws.command",
+        "LawsCommand",
+        "run_laws",
+    ),
+    "audit laws": (
+        "Recover the laws of four systems whose equations are known, beside ablations and peers.",
+        "vhydro.audits.laws",
+        "LawsAuditConfig",
+        "run_laws_audit",
+    ),
     "data inspect": (
         "Show what a log file or folder holds.",
         "vhydro.data.inspection",
@@ -38,7 +50,11 @@ VERBS = {
     ),
 }
 ABOUT = "Support-safe filtering of contact dynamics. `vhydro --version` prints the version."
-GROUPS = {"data": "Read, inspect and convert logs.", "collect": "Record demonstrations in simulators."}
+GROUPS = {
+    "audit": "Hold every claim against ablations, peers and the published numbers.",
+    "data": "Read, inspect and convert logs.",
+    "collect": "Record demonstrations in simulators.",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

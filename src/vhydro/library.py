@@ -73,7 +73,11 @@ class Penetration:
 
     def text(self, names: Sequence[str]) -> str:
         name = names[self.axis]
-        depth = f"[{name} − {self.at:g}]₊" if self.side == "above" else f"[{self.at:g} − {name}]₊"
+        place = f"{abs(self.at):.4g}"
+        if self.side == "above":
+            depth = f"[{name} {'−' if self.at >= 0 else '+'} {place}]₊"
+        else:
+            depth = f"[{'−' if self.at < 0 else ''}{place} − {name}]₊"
         return {1: depth, 2: f"½{depth}²", 3: f"⅓{depth}³"}.get(self.power, f"{depth}^{self.power}/{self.power}")
 
 
@@ -85,7 +89,7 @@ class Custom:
     label: str
 
     def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
-        return self.function(z)
+        return self.function(tuple(z))
 
     def text(self, names: Sequence[str]) -> str:  # noqa: ARG002
         return self.label

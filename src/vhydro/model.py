@@ -323,7 +323,7 @@ def hybrid_model(
     reset: Reset | None = None,
     start_mode=None,
     start_mean=None,
-    start_scale=1.0,
+    start_scale: Any = 1.0,
     shift=None,
     scale=None,
     action_scale=None,

@@ -23,7 +23,7 @@ free
   ṗ = −0.2 p + force
 
 left wall
-  H = p^2 + 1200 ½[-1 − q]₊²
+  H = p^2 + 1200 ½[−1 − q]₊²
   q̇ = 2 p
   ṗ = −1200 (q + 1) − 11.2 p + force
 

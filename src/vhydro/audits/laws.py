@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from vhydro.audits.laws_truth import (
 )
 from vhydro.audits.store import write_whole
 from vhydro.audits.summary import meta, published, published_row, rows, write_summary
-from vhydro.baselines.sindy import sindy
+from vhydro.baselines.sindy import Method, sindy
 from vhydro.laws.ablations import without_hamiltonian, without_modes, without_sparsity
 from vhydro.laws.chain import ChainConfig, chain
 from vhydro.laws.estimate import ShootingConfig, sorted_by_motion
@@ -155,7 +155,7 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     out, tracks = [], prepared(recording, problem)
     for method in config["methods"]:
         answer, theorem = _answer(method, recording, tracks, problem, order, full, task, seed, log, failure)
-        if method == "full" and full is None and answer is not None:
+        if method == "full" and full is None:
             full = answer.law
         record = scored(answer.answer, task, seed, config["steps"], dt)
         if (key["source"], key["noise"], key["missing"], key["flips"]) not in BAR_CONDITIONS:
@@ -219,7 +219,7 @@ def _peer(
     method: str, recording: Recording, tracks: Tracks, problem: Problem, order: list[int], task: str, seed: int
 ) -> Answer:
     """PySINDy's answer: same positions, same modes, same candidate forces."""
-    name = method.removeprefix("sindy-").removesuffix("-no-modes")
+    name = cast(Method, method.removeprefix("sindy-").removesuffix("-no-modes"))
     sorted_modes, _ = sorted_by_motion(tracks)
     contacts = tuple(
         tuple(replace(t, at=sorted_modes.places[m]) for t in depth_terms(guard)) if guard else ()
@@ -279,7 +279,7 @@ def _implied(problem: Problem, energy, dissipation, n: int) -> dict[str, float]:
     return out
 
 
-def _rounded(value):
+def _rounded(value: Any) -> Any:
     """Floats to seven digits: what is beyond depends on the machine."""
     if isinstance(value, dict):
         return {k: _rounded(v) for k, v in value.items()}

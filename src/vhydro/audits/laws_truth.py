@@ -1,9 +1,10 @@
 """The four systems with known equations as law problems, what sensors make of them, and how answers are scored."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -42,7 +43,9 @@ def problem_of(task: str) -> Problem:
         dissipation = np.full(n, SYSTEMS[task].friction)
     else:
         port, dissipation = np.array([[0.0], [1.0]]), np.full(n, np.nan)
-    kinds = tuple("angle" if unit == "rad" else "length" for unit in law.units[:n])
+    kinds: tuple[Literal["length", "angle"], ...] = tuple(
+        "angle" if unit == "rad" else "length" for unit in law.units[:n]
+    )
     return Problem(law.coordinates, law.units, law.inputs, law.modes, candidates(kinds), dissipation, port)
 
 
@@ -82,12 +85,11 @@ def held_out(task: str, seed: int, steps: int, dt: float) -> systems.Simulation:
 def true_law(task: str) -> Law:
     """The exact law of a system in the form that laws are recovered in."""
     problem, law = problem_of(task), systems.law(SYSTEMS[task])
-    base, n = (1, law.positions) if task == "block" else (0, law.positions)
-    form = form_of(problem, base, GUARDS[task], (0,) if task == "block" else ())
+    base, resting = (1, (0,)) if task == "block" else (0, ())
+    form = form_of(problem, base, GUARDS[task], resting)
     theta = np.array([_true_entry(form, i, law, PLACES[task]) for i in range(len(form.entries))])
     support = (theta != 0) | np.array([e.kind in ("dissipation", "place") for e in form.entries])
     covariance = np.diag(np.where(support & form.free, 1e-30, 0.0))
-    del n
     return Law(
         problem.coordinates, problem.units, problem.inputs, problem.modes, form, theta, support, covariance, "truth"
     )
@@ -96,7 +98,7 @@ def true_law(task: str) -> Law:
 def _true_entry(form: Form, index: int, law: systems.Law, places: dict[int, float]) -> float:
     e = form.entries[index]
     mode = form.base if e.block < 0 else form.blocks[e.block].mode
-    n, row = law.positions, law.positions + e.axis
+    row = law.positions + e.axis
     if e.kind == "place":
         return places[mode]
     if e.kind == "energy":
@@ -107,7 +109,6 @@ def _true_entry(form: Form, index: int, law: systems.Law, places: dict[int, floa
         )
     value = law.dissipation[mode][row, row] if e.kind == "dissipation" else law.port[mode][row, e.column]
     free = law.dissipation[form.base][row, row] if e.kind == "dissipation" else law.port[form.base][row, e.column]
-    del n
     return float(value - (free if e.block >= 0 else 0.0))
 
 
@@ -135,10 +136,9 @@ def answer_of(law: Law, modes: list[int], task: str) -> Answer:
     names = list(law.modes)
     for true, name in enumerate(systems.law(SYSTEMS[task]).modes):
         names[modes[true]] = name
-    try:
+    found: dict[str, tuple[float, float | None]] = {}
+    with suppress(KeyError, ZeroDivisionError, FloatingPointError):
         found = {n: (c.value, c.error) for n, c in constants(replace(law, modes=tuple(names))).items()}
-    except (KeyError, ZeroDivisionError, FloatingPointError):
-        found = {}
     coefficients = tuple({_bare(t): c.value for t, c in law.energy(m).items()} for m in modes)
     troubles = "; ".join(f"{names[m]}: {why}" for m, why in law.problems)
     return Answer(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vhydro.laws.problem import Problem
-from vhydro.library import Cosine, Monomial, Penetration, Sine, Term
+from vhydro.library import Cosine, Custom, Monomial, Penetration, Sine, Term
 
 DAMPING = -1  # among the sources of columns, where inputs are 0, 1, …
 
@@ -63,6 +63,11 @@ def force(term: Term, i: int, z: tuple[np.ndarray, ...]):
         case Penetration(axis, at, side, power):
             sign = 1.0 if side == "above" else -1.0
             return -sign * (sign * (z[i] - at)) ** (power - 1) if axis == i else 0.0
+        case Custom(label=label):
+            raise ValueError(
+                f"the term {label!r} is a function of one's own, which the peer cannot be given; expected monomials, "
+                "sines, cosines and penetrations. Leave it out of the peer's library."
+            )
 
 
 def _partial(powers: tuple[int, ...], axes: tuple[int, ...], z: tuple[np.ndarray, ...]):

@@ -33,7 +33,7 @@ def without_sparsity(tracks: Tracks, problem: Problem, config: ShootingConfig) -
     """Every candidate term kept, fitted by the same weak form and the same shooting."""
     start = weak_law(tracks, problem, config.bump, momenta=False)
     theta, support = first_guess(start, tracks)
-    support = support | (start.form.free & np.array([e.kind != "port" for e in start.form.entries])) | support
+    support = support | (start.form.free & np.array([e.kind != "port" for e in start.form.entries]))
     with jax.enable_x64(True):
         found = shot(start.form, tracks, theta, support, config, select=False)
     names = (problem.coordinates, problem.units, problem.inputs, problem.modes)

@@ -4,7 +4,7 @@ A law found by `segmenting` becomes a `HybridModel`; the support-safe filter and
 is at every sample; the law is then recovered with those weights.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import jax
@@ -133,6 +133,7 @@ def _put(form: Form, theta, places, mode: int, library: Library, coefficients, r
         if e.block not in blocks or not value:
             continue
         if e.kind == "energy":
+            assert e.term is not None
             place = places[form.places[e.block]] if e.block in form.places else 0.0
             for term, share in _multiplied_out(e.term, place, n):
                 coefficients[library.index(term)] += share * value

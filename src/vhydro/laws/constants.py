@@ -1,5 +1,6 @@
 """The physical constants a law holds, with units and intervals."""
 
+from dataclasses import replace
 from math import exp, pi, sqrt
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def constants(law: Law) -> dict[str, Constant]:
 def _moved(law: Law, index: int, step: float) -> Law:
     theta = law.theta.copy()
     theta[index] += step
-    return Law(**vars(law) | {"theta": theta})
+    return replace(law, theta=theta)
 
 
 Found = dict[str, tuple[float, str]]

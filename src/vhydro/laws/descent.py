@@ -56,7 +56,7 @@ class Shooter:
     @cached_property
     def last(self) -> np.ndarray:
         """The samples up to the last one seen in every window."""
-        seen = (self.windows.weights > 0).any(-1)
+        seen = np.asarray((self.windows.weights > 0).any(-1))
         return np.where(seen.any(1), seen.shape[1] - np.argmax(seen[:, ::-1], axis=1), 0)
 
     def without(self, dropped: np.ndarray) -> "Shooter":
@@ -90,13 +90,11 @@ class Shooter:
         own = np.zeros((len(starts), size, size))
         mixed = np.zeros((len(starts), size, len(padded) + 1))  # with the residuals as a last column
         gram = np.zeros(2 * (len(padded) + 1,))
+        begun = np.zeros((LANES, size, len(padded))), np.tile(np.eye(size), (LANES, 1, 1))
+        z, (by_theta, by_start) = starts, begun
         for lanes, begins, samples in self._stretches():
             if begins:
-                z, by_theta, by_start = (
-                    starts[lanes],
-                    np.zeros((LANES, size, len(padded))),
-                    np.tile(np.eye(size), (LANES, 1, 1)),
-                )
+                z, (by_theta, by_start) = starts[lanes], begun
             piece = sensed(self.form, self.substeps, theta, padded, z, w.actions[lanes, samples], w.on[lanes], self.dt)
             felt, through = np.asarray(piece.by_theta), np.asarray(piece.by_start)
             felt = felt + through @ by_theta

@@ -8,7 +8,7 @@ import numpy as np
 
 from vhydro.laws import weak
 from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
-from vhydro.laws.form import Form, form_of, momentum_degree
+from vhydro.laws.form import Form, form_of, is_kinetic, momentum_degree
 from vhydro.laws.guards import Sorted, at_rest, labels, sort_modes
 from vhydro.laws.problem import Problem
 from vhydro.laws.smoothing import local_polynomial
@@ -45,7 +45,6 @@ class Estimate(NamedTuple):
     windows: int = 0
     set_aside: int = 0  # windows no start of which the law could follow
     freedom: int = 1  # samples that the misfit is counted over
-    notes: tuple[str, ...] = ()
 
 
 class Weak(NamedTuple):
@@ -94,13 +93,9 @@ def weak_law(
     optional = np.array([e.kind == "energy" and not e.is_kinetic for e in form.entries])
     if not momenta:
         optional &= np.array([e.term is None or momentum_degree(e.term) == 0 for e in form.entries])
-    springs = np.array([isinstance(e.term, Penetration) and e.term.power == 2 for e in form.entries])
-    contact = np.array([isinstance(e.term, Penetration) for e in form.entries])
+    powers = np.array([_power(e.term) for e in form.entries])
     first = weak.rows(form, tracks, on, moves, places, bump, skipped)
-    shallow = optional & ~(
-        contact & np.array([isinstance(e.term, Penetration) and e.term.power == 3 for e in form.entries])
-    )
-    places = _shifted(form, places, weak_choice(form, first, shallow).theta, springs, tracks)
+    places = _shifted(form, places, weak_choice(form, first, optional & (powers != 3)).theta, powers == 2, tracks)
     rows = weak.rows(form, tracks, on, moves, places, bump, skipped)
     return Weak(form, weak_choice(form, rows, optional), places, rows)
 
@@ -299,7 +294,8 @@ def _penalty(form: Form, freedom: float) -> float:
 
 def _first_states(form: Form, tracks: Tracks, theta: np.ndarray) -> list[np.ndarray]:
     """States to start windows from, each (episodes, times, coordinates): smoothed a little, more, and much."""
-    kinetic = {e.term.powers.index(2) - form.positions: theta[i] for i, e in enumerate(form.entries) if e.is_kinetic}
+    moving = [(i, e.term) for i, e in enumerate(form.entries) if is_kinetic(e.term)]
+    kinetic = {term.powers.index(2) - form.positions: theta[i] for i, term in moving}
     mass = np.array([0.5 / kinetic[axis] for axis in range(form.positions)])
     ground = tracks.positions - tracks.carried
     others = [local_polynomial(ground, tracks.dt, h) for h in START_SMOOTHINGS if 2 * h < ground.shape[1]]
@@ -342,7 +338,7 @@ def _choice(form: Form, fit: Fit, normal: Normal, scale: float, freedom: float) 
     """The support that the linearised problem asks for, every subset tried."""
     theta, optional = fit.theta[form.free], _optional(form)
     gram, cross = normal.gram / scale, (normal.cross + normal.gram @ theta) / scale
-    square = freedom + (2 * normal.cross @ theta + theta @ normal.gram @ theta) / scale
+    square = freedom + float(2 * normal.cross @ theta + theta @ normal.gram @ theta) / scale
     return best_subset(gram, cross, square, _penalty(form, freedom), always=~optional, optional=optional)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -101,13 +101,8 @@ class Form:
         """Which entries are estimated."""
         return np.isnan(self.known)
 
-    def mode_terms(self, mode: int) -> Library:
-        """Every candidate term of a mode."""
-        added = [t for b in self.blocks if b.mode == mode for t in b.terms]
-        return tuple(dict.fromkeys((*self.library, *added)))
 
-
-def is_kinetic(term: Term | None) -> bool:
+def is_kinetic(term: Term | None) -> TypeGuard[Monomial]:
     if not isinstance(term, Monomial):
         return False
     half = len(term.powers) // 2

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -242,4 +242,5 @@ def _law(document: dict) -> Law:
         raise ValueError(f"{len(arrays['theta'])} parameters for {len(built.entries)} entries")
     names = {name: tuple(document[name]) for name in ("coordinates", "units", "inputs", "modes", "notes")}
     problems = tuple((int(m), str(text)) for m, text in document["problems"])
-    return Law(**document | arrays | names | {"form": built, "problems": problems})
+    fields: dict[str, Any] = document | arrays | names | {"form": built, "problems": problems}
+    return Law(**fields)

@@ -206,7 +206,6 @@ def _vague(found: Estimate, errors: np.ndarray, block: int) -> str:
         if leading and found.support[i] and not np.isfinite(found.theta[i]):
             return "a coefficient is not finite"
         if leading and found.support[i] and errors[i] > VAGUE * abs(found.theta[i]):
-            assert e.term is not None
             return f"a coefficient of its energy is {found.theta[i]:.3g} ± {errors[i]:.2g}"
         if leading and e.is_kinetic and not found.theta[i] > 0:
             return f"its inverse mass is {found.theta[i]:.3g}, not positive"
@@ -227,4 +226,3 @@ def _notes(found: Estimate):
         )
     if found.set_aside:
         yield f"{found.set_aside} of {found.windows} windows could not be followed and are left out."
-    yield from found.notes

@@ -73,19 +73,25 @@ def at_rest_samples(tracks: Tracks) -> np.ndarray:
     Velocity and acceleration are both lost in noise, looked at as coarsely as it takes for accelerations to stand
     out of it; from there a rest reaches as far as things stay where they are.
     """
-    ground = tracks.positions - tracks.carried
-    for half_width in REST_HALF_WIDTHS:
-        coarse, gains = local_polynomial(ground, tracks.dt, half_width), noise_gains(half_width, tracks.dt)
-        noise = tracks.noise * gains.acceleration
-        if (noise < 0.15 * np.nanstd(coarse.acceleration, axis=(0, 1))).all():
-            break
-    still = (np.abs(coarse.velocity) < 3 * tracks.noise * gains.velocity) & (np.abs(coarse.acceleration) < 3 * noise)
-    out = np.zeros(still.shape[:2], bool)
-    for episode, row in enumerate(still.all(-1)):
+    half_width, still = _still(tracks, REST_HALF_WIDTHS)
+    out = np.zeros(still.shape, bool)
+    for episode, row in enumerate(still):
         edges = np.flatnonzero(np.diff(np.pad(row, 1).astype(int))).tolist()
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
             _reach(out[episode], tracks.smooth.position[episode], tracks.noise, begin, end, 2 * half_width)
     return out
+
+
+def _still(tracks: Tracks, half_widths: tuple[int, ...]) -> tuple[int, np.ndarray]:
+    """The first half-width at which accelerations stand out of noise, or the last; what does not move at it."""
+    half_width, *wider = half_widths
+    coarse = local_polynomial(tracks.positions - tracks.carried, tracks.dt, half_width)
+    gains = noise_gains(half_width, tracks.dt)
+    noise = tracks.noise * gains.acceleration
+    if wider and not (noise < 0.15 * np.nanstd(coarse.acceleration, axis=(0, 1))).all():
+        return _still(tracks, tuple(wider))
+    slow = np.abs(coarse.velocity) < 3 * tracks.noise * gains.velocity
+    return half_width, np.asarray((slow & (np.abs(coarse.acceleration) < 3 * noise)).all(-1))
 
 
 def _reach(out: np.ndarray, position: np.ndarray, noise: np.ndarray, begin: int, end: int, furthest: int) -> None:

@@ -29,6 +29,7 @@ def field(form: Form, theta, on, z: State, action) -> State:
             continue
         share = theta[i] * (base if e.block < 0 else on[e.block])
         if e.kind == "energy":
+            assert e.term is not None
             place = theta[form.places[e.block]] if e.block in form.places else 0.0
             for j in range(2 * n):
                 gradient[j] = gradient[j] + share * slope(e.term, j, z, place)

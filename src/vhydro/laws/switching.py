@@ -6,7 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.cluster.vq import kmeans2
+from sklearn.cluster import KMeans
 
 from vhydro.laws.form import momentum_degree
 from vhydro.laws.problem import Problem
@@ -91,15 +91,15 @@ def _starts(columns, target, seen, tracks: Tracks, modes: int, config: Switching
 def _grouped(points: np.ndarray, groups: int, generator: np.random.Generator) -> np.ndarray:
     if groups == 1:
         return np.zeros(len(points), int)
-    return kmeans2(points, groups, minit="++", seed=generator, missing="warn")[1]
+    seed = int(generator.integers(2**31))
+    return KMeans(groups, random_state=seed).fit_predict(points)
 
 
 def _robust_misfit(columns, target, seen) -> np.ndarray:
     """How far each sample is from the one law that most follow, in that law's median misfit."""
     x, y = columns[seen], target[seen]
-    weight = np.ones(y.shape)
+    off, scale, weight = np.empty_like(y), np.ones(y.shape[1]), np.ones(y.shape)
     for _ in range(20):
-        off = np.empty_like(y)
         for axis in range(y.shape[1]):
             w = weight[:, axis]
             theta = np.linalg.lstsq(x[:, axis] * w[:, None], y[:, axis] * w, rcond=1e-8)[0]

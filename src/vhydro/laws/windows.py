@@ -84,7 +84,7 @@ def _filled(form: Form, tracks: Tracks, pieces: list[tuple[int, int, int, int]])
 def _calm(form: Form, modes: np.ndarray) -> np.ndarray:
     """Where no contact is on, nor within a few samples: there a start is well known."""
     touching = np.isin(labels(modes), [b.mode for b in form.blocks if b.guard])
-    return ~maximum_filter1d(touching, 2 * MARGIN + 1, axis=1)
+    return np.logical_not(maximum_filter1d(touching, 2 * MARGIN + 1, axis=1))
 
 
 def _away(bounds: np.ndarray, calm: np.ndarray) -> np.ndarray:
