@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench-filter soak maniskill clean sawyer
+.PHONY: help demo test check format bench-filter bench-laws audit-laws soak maniskill clean sawyer
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,16 @@ $(VENV)/.peers: $(READY)
 
 bench-filter: $(VENV)/.peers .venv-particles/.ready ## speed of the filter beside cuthbert and particles
 	$(BIN)/python benchmarks/filter.py
+
+$(VENV)/.sindy: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pysindy==2.1.0'
+	@touch $@
+
+bench-laws: $(VENV)/.sindy ## seconds of one law fit beside PySINDy's STLSQ
+	$(BIN)/python benchmarks/laws.py
+
+audit-laws: $(VENV)/.sindy ## the laws audit in full; results in results/laws, resumable
+	$(BIN)/vhydro audit laws
 
 soak: $(READY) ## one million stream steps with 90 % of the channels hidden
 	$(BIN)/python benchmarks/soak.py

@@ -4,6 +4,7 @@ Every function takes one particle, or many along a last axis (see `small`).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax

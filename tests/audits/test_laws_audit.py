@@ -19,6 +19,7 @@ from vhydro.audits.laws import (
 )
 from vhydro.audits.laws_theorem import theorem_of
 from vhydro.audits.laws_truth import SYSTEMS, answer_of, held_out, matched, problem_of, scored, trial, true_law
+from vhydro.laws.tracks import prepared
 from vhydro.library import Monomial
 
 STEPS, DT = 400, 0.005
@@ -187,15 +188,16 @@ def test_the_theorem_is_counted_where_its_conditions_hold():
     numbers = {"kappa": 0.4, "bound": 8.0, "error": 2.0}
     other = held | numbers | {"conditions": False, "holds": False, "kappa": None}
     whole, few = theorem_rows([cell, cell | {"theorem": [held | numbers, other]}])
-    assert (whole["condition"], whole["modes"], whole["median_kappa"]) == ("whole library", 0, None)
+    assert (whole["library"], whole["modes"], whole["median_kappa"]) == ("whole library", 0, None)
     assert (few["modes"], few["conditions_hold"], few["bound_holds"]) == (2, 1, 1)
     assert few["median_bound_over_error"] == pytest.approx(4.0)
     assert few["median_kappa"] == pytest.approx(0.2)
 
 
 def test_the_theorem_is_measured_on_a_log():
-    log, full = trial("puck", 0, 0.001, 0.0, 0.0, **SIZE), true_law("puck")
-    measured = theorem_of(log.recording, problem_of("puck"), [0, 1, 2], full, "puck", log.truth)
+    log, full, problem = trial("puck", 0, 0.001, 0.0, 0.0, **SIZE), true_law("puck"), problem_of("puck")
+    tracks = prepared(log.recording, problem)
+    measured = theorem_of(tracks, problem, [0, 1, 2], full, "puck", log.truth)
     sizes = [(m["mode"], m["library"], m["columns"]) for m in measured]
     # The right wall has too few samples here; of the whole library every term acts.
     assert sizes == [
@@ -207,4 +209,4 @@ def test_the_theorem_is_measured_on_a_log():
         assert few["nu_structure"] == pytest.approx(0, abs=1e-9)  # R and G are the true ones
         assert few["holds"] or not few["conditions"]
         assert few["score"] <= few["nu_filtering"] + few["nu_derivative"] + few["nu_mode"] + few["nu_structure"] + 1e-9
-    assert theorem_of(log.recording, problem_of("puck"), [0, 1, 2], None, "puck", log.truth) == []
+    assert theorem_of(tracks, problem, [0, 1, 2], None, "puck", log.truth) == []

@@ -186,6 +186,8 @@ NOTHING = Answer((), lambda m, q, v, a: np.zeros_like(q), {}, None, "failed")  #
 def _answer(method, recording: Recording, tracks: Tracks, problem: Problem, order, full, task, seed, log, failure):
     """What a method answers, and the theorem's measurement where the method is the theorem's."""
     nothing = replace(NOTHING, coefficients=tuple({} for _ in problem.modes), status=f"failed: {failure}")
+    if method == "no-ph":
+        nothing = replace(nothing, coefficients=None, constants=None)
     if failure and method not in ("no-mode",) and not method.endswith("no-modes"):
         return Given(nothing), None
     try:

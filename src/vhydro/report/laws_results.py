@@ -64,7 +64,7 @@ METRICS = (
     Metric("vector_field_nrmse", "vector-field NRMSE", -1),
     Metric("physical_constant_error", "constants error", -1),
 )
-F1, COEFFICIENTS, _, CONSTANTS = METRICS
+F1, COEFFICIENTS, *_ = METRICS
 BARS = (
     Bar(Setting("given", 0.001, 0.0, 0.0), "at least", (0.99, 0.002, 0.001, 0.0005)),
     Bar(Setting("given", 0.05, 0.2, 0.02), "aim", (0.95, 0.05, 0.03, 0.03)),
