@@ -14,7 +14,7 @@ from vhydro.baselines.sindy import sindy
 from vhydro.baselines.sindy_law import force
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
-from vhydro.library import Cosine, Monomial, Penetration, Sine
+from vhydro.library import Cosine, Custom, Monomial, Penetration, Sine
 from vhydro.systems import Puck, Pushing, simulate
 
 needs_peer = pytest.mark.skipif(find_spec("pysindy") is None, reason="PySINDy is not installed (extra `peers`)")
@@ -75,6 +75,11 @@ def test_a_contact_pushes_back_on_its_own_coordinate_only():
     wall = Penetration(0, 1.0, "above", 2)
     assert force(wall, 0, (np.array([1.1]), np.zeros(1), np.zeros(1), np.zeros(1))) == pytest.approx(-0.1)
     assert force(wall, 1, (np.array([1.1]), np.zeros(1), np.zeros(1), np.zeros(1))) == 0
+
+
+def test_a_term_of_ones_own_is_refused():
+    with pytest.raises(ValueError, match=r"'mine'.*cannot be given.*Leave it out"):
+        force(Custom(lambda z: z[0] ** 2, "mine"), 0, (np.ones(1), np.ones(1)))
 
 
 @needs_peer

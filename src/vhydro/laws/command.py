@@ -105,7 +105,7 @@ def problem_of(episode: Episode, config: LawsCommand, modes: int) -> Problem:
     friction = np.array(config.friction) if config.friction else np.full(n, np.nan)
     if len(friction) != n:
         raise ValueError(f"{len(friction)} frictions for {n} positions; expected one for each, nan where unknown.")
-    angles = tuple("angle" if c.unit == "rad" else "length" for c in channels)
+    kinds: tuple[Literal["length", "angle"], ...] = tuple("angle" if c.unit == "rad" else "length" for c in channels)
     units = [c.unit or "m" for c in channels]
     momenta = ["kg m²/s" if unit == "rad" else "kg m/s" for unit in units]
     names = ("q",) if n == 1 and len(channels[0].name) > 12 else tuple(c.name for c in channels)
@@ -114,7 +114,7 @@ def problem_of(episode: Episode, config: LawsCommand, modes: int) -> Problem:
         (*units, *momenta),
         inputs,
         tuple(f"mode {i + 1}" for i in range(modes)),
-        candidates(angles),
+        candidates(kinds),
         friction,
         port,
     )

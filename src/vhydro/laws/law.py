@@ -96,7 +96,10 @@ class Law:
         drag = np.array([n.value for n in self.dissipation(mode)])
         n = self.positions
         p = v / np.stack([self._twice_kinetic(energy, i) for i in self._axes])
-        for _ in range(0 if all(_is_plain(t, n) for t in energy) else 20):
+        if all(_is_plain(t, n) for t in energy):
+            force = -_gradient(energy, q, p)[:, :n] - drag * v + a @ port[n:].T
+            return force * np.stack([self._twice_kinetic(energy, i) for i in self._axes])
+        for _ in range(20):
             off = _gradient(energy, q, p)[:, n:] - v
             p = p - np.linalg.solve(_by_momenta(energy, q, p)[:, n:] + 1e-12 * np.eye(n), off[..., None])[..., 0]
         force = -_gradient(energy, q, p)[:, :n] - drag * v + a @ port[n:].T
@@ -167,7 +170,8 @@ def _gradient(energy: dict[Term, float], q: np.ndarray, p: np.ndarray) -> np.nda
 
 def _by_momenta(energy: dict[Term, float], q: np.ndarray, p: np.ndarray) -> np.ndarray:
     """∂∇H/∂p at every sample: (samples, coordinates, momenta), by central differences."""
-    steps = 1e-5 * np.maximum(np.std(p, axis=0), 1e-9) * np.eye(p.shape[1])
+    size = np.maximum(np.std(p, axis=0), 0.1 * np.abs(p).max(0))
+    steps = 1e-5 * np.maximum(size, 1e-9) * np.eye(p.shape[1])
     sides = [(_gradient(energy, q, p + s) - _gradient(energy, q, p - s)) / (2 * s.sum()) for s in steps]
     return np.stack(sides, -1)
 
