@@ -106,7 +106,7 @@ def _refuse(recording: Recording, problem: Problem, contacts: tuple, method: str
 
 def _pysindy():
     try:
-        import pysindy
+        import pysindy  # pyright: ignore[reportMissingImports] — an extra
     except ImportError as missing:
         raise ValueError(
             "PySINDy is not installed; expected it for this peer. Run `pip install 'vhydro[peers]'`."

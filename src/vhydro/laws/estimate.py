@@ -316,7 +316,8 @@ def _followed(states: np.ndarray, stage: Stage) -> np.ndarray:
 def _substeps(form: Form, theta: np.ndarray, dt: float, config: ShootingConfig) -> int:
     mass = min(0.5 / theta[i] for i, e in enumerate(form.entries) if e.is_kinetic)
     stiffest = max([theta[i] for i, e in enumerate(form.entries) if _power(e.term) == 2], default=0.0)
-    return max(1, int(np.ceil(np.sqrt(max(stiffest, 0.0) / mass) * dt / config.largest_turn)))
+    turn = np.sqrt(max(stiffest, 0.0) / mass) * dt if mass > 0 else 0.0
+    return max(1, int(np.ceil(turn / config.largest_turn)))
 
 
 def _lost(shooter: Shooter, theta: np.ndarray, starts: np.ndarray) -> np.ndarray:
