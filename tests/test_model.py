@@ -88,7 +88,7 @@ def test_the_library_says_what_it_computes():
         Monomial((2, 1)), Monomial((0, 3)), Monomial((0, 0)), Sine(0), Cosine(1), Penetration(0, 0.2, power=1),
         Penetration(0, 0.2), Penetration(0, 1.2, "below", 3), Custom(lambda z: jnp.exp(z[0]) * z[1], "eq p"),
     ],
-    ids=str,
+    ids=lambda t: t.text(("q", "p", "x", "y")),
 )  # fmt: skip
 def test_a_slope_is_the_gradient(term):
     points = np.random.default_rng(0).uniform(0.3, 1.1, (2, 40))  # past every surface above
