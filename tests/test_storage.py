@@ -294,7 +294,7 @@ def removed(document, arrays):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (entry("version", 7), "written by a newer format 7; this version reads up to 1; upgrade vhydro"),
+        (entry("version", 7), "written by a newer format 7; this version reads up to 2; upgrade vhydro"),
         (entry("version", 0), "'version': 0"),
         (entry("version", True), "'version': True"),
         (entry("version", "1"), "'version': '1'"),

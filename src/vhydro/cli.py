@@ -13,7 +13,7 @@ from vhydro.report.files import version
 VERBS = {
     "demo": ("Fit, filter and show a puck that bounces in the dark.", "vhydro.demo", "DemoConfig", "run_demo"),
     "laws": (
-        "Print the law of every contact mode of a log, with its constants.",
+        "Print the law of every contact mode of a log.",
         "vhydro.laws.command",
         "LawsCommand",
         "run_laws",
@@ -51,7 +51,7 @@ VERBS = {
 }
 ABOUT = "Support-safe filtering of contact dynamics. `vhydro --version` prints the version."
 GROUPS = {
-    "audit": "Hold every claim against ablations, peers and the published numbers.",
+    "audit": "Hold every claim against peers and the paper.",
     "data": "Read, inspect and convert logs.",
     "collect": "Record demonstrations in simulators.",
 }

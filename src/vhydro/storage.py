@@ -23,9 +23,11 @@ from jaxtyping import AbstractArray
 
 from vhydro import emission, flow, library, model, network, proposal
 
-VERSION = 1  # of the format; raise it when a known class, its fields or the layout change
+VERSION = 2  # of the format; raise it when a known class, its fields or the layout change
 MODEL = model.HybridModel | model.ModeKernel | network.Network | flow.Flow | flow.Reset | emission.Emission
-KNOWN: dict[str, Any] = {c.__name__: c for c in get_args(MODEL | proposal.Proposal | library.Term)}
+# A term of one's own is code, which a model file never holds.
+KEPT = [c for c in get_args(MODEL | proposal.Proposal | library.Term) if c is not library.Custom]
+KNOWN: dict[str, Any] = {c.__name__: c for c in KEPT}
 PLAIN = (str, int, float, bool, NoneType)
 ENTRIES = {"version": int, "kind": str, "nodes": dict, "tensors": dict, "notes": dict, "sha256": str}
 DTYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64"
@@ -268,7 +270,7 @@ def _document(data: bytes) -> Named:
     match document:
         case {"version": int(newer)} if newer > VERSION:
             raise ModelFileError(f"written by a newer format {newer}; {reads}.")
-        case {"version": 1} if {name: type(value) for name, value in document.items()} == ENTRIES:
+        case {"version": 1 | 2} if {name: type(value) for name, value in document.items()} == ENTRIES:
             return document
     raise ValueError(f"the description in the metadata is {_brief(document)}; expected {[*ENTRIES]}.")
 
