@@ -4,6 +4,7 @@ A law found by `segmenting` becomes a `HybridModel`; the support-safe filter and
 is at every sample; the law is then recovered with those weights.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -62,7 +63,7 @@ def chain(recording: Recording, problem: Problem, config: ChainConfig = ChainCon
     tracks, bump = prepared(blind, problem), config.laws.shooting.bump
     found = segmented(tracks, problem, config.switching, bump, seed=seed)
     model = law_model(found.law, tracks._replace(modes=found.weights), problem, config)
-    weights = smoothed_modes(model, tracks, config, seed) * valid
+    weights = np.stack(smoothed_modes(model, _episodes(tracks, model), config, seed)) * valid
     used = _better(tracks, problem, found, weights, bump)
     modes = weights if used else found.weights
     law = recover(blind._replace(modes=modes), problem, config.laws)
@@ -174,16 +175,19 @@ def _guarding(law: Weak, tracks: Tracks, modes: int, mass: np.ndarray, inputs: i
     return Network((layers[0], layers[1]), (layers[2], layers[3]))
 
 
-def smoothed_modes(model: HybridModel, tracks: Tracks, config: ChainConfig, seed: int) -> np.ndarray:
-    """The smoothed weight of every mode at every sample: (episodes, times, modes)."""
-    channels = tuple(Channel(name) for name in model.channels)
-    episodes = [Episode(y, a, tracks.dt, channels) for y, a in zip(tracks.positions, tracks.actions, strict=True)]
+def smoothed_modes(model: HybridModel, episodes: Sequence[Episode], config: ChainConfig, seed: int) -> list[np.ndarray]:
+    """The smoothed weight of every mode at every sample: (times, modes) of each episode."""
     settings = FilterSettings(particles=config.particles, history=True)
     first, second = jax.random.split(jax.random.key(seed))
-    out = []
-    for i, (episode, beliefs) in enumerate(
-        zip(episodes, filter_episodes(model, episodes, key=first, settings=settings), strict=True)
-    ):
-        way = smooth(model, episode, beliefs, key=jax.random.fold_in(second, i), trajectories=config.trajectories)
-        out.append(np.asarray(way.belief.mode))
-    return np.stack(out)
+    beliefs = filter_episodes(model, episodes, key=first, settings=settings)
+    keys = [jax.random.fold_in(second, i) for i in range(len(episodes))]
+    ways = [
+        smooth(model, episode, belief, key=key, trajectories=config.trajectories)
+        for episode, belief, key in zip(episodes, beliefs, keys, strict=True)
+    ]
+    return [np.asarray(way.belief.mode) for way in ways]
+
+
+def _episodes(tracks: Tracks, model: HybridModel) -> list[Episode]:
+    channels = tuple(Channel(name) for name in model.channels)
+    return [Episode(y, a, tracks.dt, channels) for y, a in zip(tracks.positions, tracks.actions, strict=True)]

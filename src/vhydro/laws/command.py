@@ -5,22 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import jax
 import numpy as np
 from tyro.conf import Positional
 
 from vhydro.data import read
 from vhydro.episodes import Episode
-from vhydro.filter import FilterSettings, filter_episodes
-from vhydro.laws.chain import ChainConfig, chain
+from vhydro.laws.chain import ChainConfig, chain, smoothed_modes
 from vhydro.laws.constants import table
-from vhydro.laws.law import Law
+from vhydro.laws.law import Law, write_whole
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover
 from vhydro.laws.writing import latex, text
 from vhydro.model import HybridModel
-from vhydro.smoother import smooth
 from vhydro.storage import load, save
 
 FIND = "find"
@@ -97,7 +94,8 @@ def problem_of(episode: Episode, config: LawsCommand, modes: int) -> Problem:
     port = np.zeros((2 * n, len(inputs)))
     forces = config.forces or (inputs[:n] if len(inputs) == n and not config.carried_by else ())
     for row, name in enumerate(forces):
-        port[n + row, _input(name, inputs)] = 1.0 if name != "-" else 0.0
+        if name != "-":
+            port[n + row, _input(name, inputs)] = 1.0
     for row, name in enumerate(config.carried_by):
         if name != "-":
             port[row, _input(name, inputs)] = -1.0
@@ -121,8 +119,6 @@ def problem_of(episode: Episode, config: LawsCommand, modes: int) -> Problem:
 
 
 def _input(name: str, inputs: Sequence[str]) -> int:
-    if name == "-":
-        return 0
     if name not in inputs:
         raise ValueError(f"unknown input {name!r}; the log has {', '.join(inputs) or 'none'}. Check the spelling.")
     return list(inputs).index(name)
@@ -140,13 +136,10 @@ def _model(path: str) -> HybridModel:
 
 def smoothed(model: HybridModel, episodes: Sequence[Episode], recording: Recording, seed: int) -> np.ndarray:
     """The smoothed weight of every mode: (episodes, times, modes), 0 in padding."""
-    chosen = [e.select(list(model.channels)) for e in episodes]
-    first, second = jax.random.split(jax.random.key(seed))
-    beliefs = filter_episodes(model, chosen, key=first, settings=FilterSettings(particles=64, history=True))
+    chosen = [episode.select(list(model.channels)) for episode in episodes]
     out = np.zeros_like(recording.modes)
-    for i, (episode, belief) in enumerate(zip(chosen, beliefs, strict=True)):
-        way = smooth(model, episode, belief, key=jax.random.fold_in(second, i))
-        out[i, : episode.steps + 1] = np.asarray(way.belief.mode)
+    for i, modes in enumerate(smoothed_modes(model, chosen, ChainConfig(trajectories=128), seed)):
+        out[i, : len(modes)] = modes
     return out
 
 
@@ -155,8 +148,8 @@ def _write(folder: Path, law: Law, model: HybridModel | None) -> None:
         raise ValueError(f"{folder} is a file; expected a folder for the law. Give another one.")
     folder.mkdir(parents=True, exist_ok=True)
     law.save(folder / "law.json")
-    (folder / "law.txt").write_text(text(law) + "\n" + table(law), "utf-8")
-    (folder / "law.tex").write_text(latex(law), "utf-8")
+    write_whole(folder / "law.txt", text(law) + "\n" + table(law))
+    write_whole(folder / "law.tex", latex(law))
     if model is not None:
         save(folder / "model.safetensors", model=model)
     print(f"\n{folder}: law.json, law.txt, law.tex" + (", model.safetensors" if model is not None else ""))

@@ -9,7 +9,7 @@ import numpy as np
 from vhydro.laws import weak
 from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
 from vhydro.laws.form import Form, form_of, is_kinetic, momentum_degree
-from vhydro.laws.guards import Sorted, at_rest, labels, sort_modes
+from vhydro.laws.guards import Sorted, at_rest, labels, run_lengths, sort_modes
 from vhydro.laws.problem import Problem
 from vhydro.laws.smoothing import local_polynomial
 from vhydro.laws.support import Choice, best_subset
@@ -104,7 +104,8 @@ def weak_choice(form: Form, rows: weak.Rows, optional: np.ndarray) -> Choice:
     """The best subset of the weak form's columns, its penalty in units of the misfit it leaves."""
     always = np.array([e.kind in ("dissipation", "port") for e in form.entries]) & (form.known != 0)
     penalty = np.log(rows.number) + 2 * np.log(max(optional.sum(), 1))
-    dense = best_subset(rows.gram, rows.cross, rows.square, 0.0, always=always | optional, optional=~always & False)
+    nothing = np.zeros_like(always)
+    dense = best_subset(rows.gram, rows.cross, rows.square, 0.0, always=always | optional, optional=nothing)
     scale = max(dense.misfit, 1e-300) / rows.number
     return best_subset(
         rows.gram / scale, rows.cross / scale, rows.square / scale, penalty, always=always, optional=optional
@@ -154,9 +155,7 @@ def first_guess(law: Weak, tracks: Tracks) -> tuple[np.ndarray, np.ndarray]:
 
 def _contact_time(tracks: Tracks, mode: int) -> float:
     """The median time a contact lasts."""
-    on = labels(tracks.modes) == mode
-    edges = np.diff(np.pad(on, ((0, 0), (1, 1))).astype(int), axis=1)
-    lengths = np.concatenate([np.flatnonzero(e < 0) - np.flatnonzero(e > 0) for e in edges])
+    lengths = run_lengths(labels(tracks.modes) == mode)
     return float(np.median(lengths)) * tracks.dt if len(lengths) else np.inf
 
 

@@ -34,6 +34,13 @@ def labels(modes: np.ndarray) -> np.ndarray:
     return np.where(modes.sum(-1) > 0, np.argmax(steady(modes), -1), -1)
 
 
+def run_lengths(on: np.ndarray) -> np.ndarray:
+    """How many samples every stretch lasts in which `on` (episodes, times) is true."""
+    edges = np.diff(np.pad(on, ((0, 0), (1, 1))).astype(int), axis=1)
+    lengths = [np.flatnonzero(e < 0) - np.flatnonzero(e > 0) for e in edges]
+    return np.concatenate([*lengths, np.zeros(0, int)])
+
+
 def at_rest(modes: np.ndarray, velocity: np.ndarray, noise: np.ndarray) -> tuple[int, ...]:
     """The modes in which nothing moves; `noise` is the standard deviation of each velocity."""
     weights = steady(modes)

@@ -150,10 +150,7 @@ class Law:
 
     def save(self, path: str | Path) -> None:
         """Writes the law as JSON, whole or not at all."""
-        target = Path(path)
-        part = target.with_name(target.name + ".part")
-        part.write_text(json.dumps(_document(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
-        part.replace(target)
+        write_whole(Path(path), json.dumps(_document(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _is_plain(term: Term, positions: int) -> bool:
@@ -174,6 +171,13 @@ def _by_momenta(energy: dict[Term, float], q: np.ndarray, p: np.ndarray) -> np.n
     steps = 1e-5 * np.maximum(size, 1e-9) * np.eye(p.shape[1])
     sides = [(_gradient(energy, q, p + s) - _gradient(energy, q, p - s)) / (2 * s.sum()) for s in steps]
     return np.stack(sides, -1)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Nothing; the file holds the text, and at no moment a part of it."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, "utf-8")
+    part.replace(path)
 
 
 def load_law(path: str | Path) -> Law:

@@ -7,7 +7,7 @@ import numpy as np
 
 from vhydro.laws.estimate import Estimate, ShootingConfig, shooting, sorted_by_motion, weak_estimate
 from vhydro.laws.form import is_kinetic
-from vhydro.laws.guards import labels
+from vhydro.laws.guards import labels, run_lengths
 from vhydro.laws.lasso import LassoConfig, lasso_law
 from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
@@ -188,7 +188,7 @@ def _problems(found: Estimate, tracks: Tracks, problem: Problem):
             continue
         block = next((b for b, x in enumerate(form.blocks) if x.mode == mode), -1)
         if block >= 0 and form.blocks[block].guard is not None:
-            runs = _run_lengths(now == mode)
+            runs = run_lengths(now == mode)
             if len(runs) < FEWEST_CONTACTS or np.median(runs) < SHORTEST_CONTACT:
                 yield mode, f"{len(runs)} contacts of {np.median(runs):g} samples are too few or too short"
                 continue
@@ -210,12 +210,6 @@ def _vague(found: Estimate, errors: np.ndarray, block: int) -> str:
         if leading and e.is_kinetic and not found.theta[i] > 0:
             return f"its inverse mass is {found.theta[i]:.3g}, not positive"
     return ""
-
-
-def _run_lengths(on: np.ndarray) -> np.ndarray:
-    edges = np.diff(np.pad(on, ((0, 0), (1, 1))).astype(int), axis=1)
-    lengths = [np.flatnonzero(e < 0) - np.flatnonzero(e > 0) for e in edges]
-    return np.concatenate([*lengths, np.zeros(0, int)])
 
 
 def _notes(found: Estimate):
