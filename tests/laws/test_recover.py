@@ -74,6 +74,16 @@ def test_a_law_that_lacks_a_term_says_so():
     assert law.problems or any("χ²" in note for note in law.notes)
 
 
+def test_a_law_that_only_short_windows_bear_out_is_unidentified():
+    """Noise hides in 60 samples that the spring is missing, and not in 240."""
+    wrong = recover(swinging(0.02), swing_problem((KINETIC, LINE)), SHOOTING)
+    assert wrong.problems == ((0, "nothing longer than windows of 60 samples could be followed"),)
+    assert any("windows of 60 samples" in note for note in wrong.notes)
+    right = recover(swinging(0.02), swing_problem(), SHOOTING)
+    assert right.status(0) == "identified"
+    assert not right.notes
+
+
 # --- modes that are not identified --------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vhydro.laws import support
-from vhydro.laws.support import best_subset, solutions
+from vhydro.laws.support import best_subset, solutions, subset_misfits
 
 ALWAYS = np.array([True, False, False, False, False, False, True, False])
 OPTIONAL = np.array([False, True, True, True, True, False, False, True])  # entry 5 is never part of it
@@ -48,6 +48,17 @@ def test_the_best_subset_is_the_best_of_all(penalty, exhaustive, monkeypatch):
         assert (found.theta != 0).tolist() == found.support.tolist()
         sizes.add(len(members))
     assert len(sizes) > 1  # the penalty decides something
+
+
+def test_elimination_gives_the_misfit_of_every_subset():
+    design, target = made(0)
+    fixed, pool = np.flatnonzero(ALWAYS), np.flatnonzero(OPTIONAL)
+    found = subset_misfits(design.T @ design, design.T @ target, float(target @ target), fixed, pool)
+    for number, misfit in enumerate(found):
+        use = [*fixed, *(j for bit, j in enumerate(pool) if number >> bit & 1)]
+        theta = np.linalg.lstsq(design[:, use], target, rcond=None)[0]
+        assert misfit == pytest.approx(np.sum((target - design[:, use] @ theta) ** 2), rel=1e-6)
+    assert len(found) == 2 ** len(pool)
 
 
 def test_collinear_columns_share_a_coefficient():

@@ -25,7 +25,7 @@ from vhydro.audits.summary import meta, published, published_row, rows, write_su
 from vhydro.baselines.sindy import Method, sindy
 from vhydro.laws.ablations import without_hamiltonian, without_modes, without_sparsity
 from vhydro.laws.chain import ChainConfig, chain
-from vhydro.laws.estimate import ShootingConfig, sorted_by_motion
+from vhydro.laws.estimate import sorted_by_motion
 from vhydro.laws.form import depth_terms
 from vhydro.laws.guards import labels
 from vhydro.laws.law import Law
@@ -209,7 +209,7 @@ def _tried(method, recording: Recording, tracks: Tracks, problem: Problem, order
     if method == "no-mode":
         return Given(answer_of(without_modes(recording, problem, LawsConfig()), same, task)), None
     if method == "no-sparsity":
-        law = without_sparsity(tracks, problem, ShootingConfig(lengths=(60, 240)))
+        law = without_sparsity(tracks, problem, LawsConfig().shooting)
         return Given(answer_of(law, order, task)), None
     if method == "no-ph":
         found = without_hamiltonian(tracks, problem, LawsConfig().shooting.bump)

@@ -45,6 +45,7 @@ class Estimate(NamedTuple):
     windows: int = 0
     set_aside: int = 0  # windows no start of which the law could follow
     freedom: int = 1  # samples that the misfit is counted over
+    stopped_at: int = 0  # the length of windows beyond which it could not be followed; 0: it could to the end
 
 
 class Weak(NamedTuple):
@@ -202,6 +203,7 @@ def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, 
     """The estimate that shooting reaches from a first guess, through windows as long as the law can follow."""
     states = _first_states(form, tracks, theta)
     best: Any = None  # the last stage that could be trusted
+    reached = 0  # its length
     for length in config.lengths:
         stage, chosen = _stage(form, tracks, theta, support, states, length, config), support
         last = length == config.lengths[-1]
@@ -210,12 +212,12 @@ def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, 
             stage = stage._replace(fit=fit)
         if best is not None and _is_worse(stage, best):
             break
-        best, theta, support = stage, stage.fit.theta, chosen
+        best, reached, theta, support = stage, length, stage.fit.theta, chosen
         states = [_followed(states[0], stage)]
     else:
         return _estimate(form, best, support)
     fit, support = _selected(best.kept, best.fit, support, config.rounds) if select else (best.fit, support)
-    return _estimate(form, best._replace(fit=fit), support)
+    return _estimate(form, best._replace(fit=fit), support)._replace(stopped_at=reached)
 
 
 def _is_worse(stage: Stage, than: Stage) -> bool:

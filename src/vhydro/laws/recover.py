@@ -69,7 +69,7 @@ def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
         found.covariance,
         config.estimator,
         None if np.isnan(found.chi_square) else found.chi_square,
-        tuple(_problems(found, tracks, problem)),
+        tuple(_problems(found, tracks, problem, config.shooting.lengths[0])),
         tuple(_notes(found)),
     )
 
@@ -170,8 +170,12 @@ def refuse_library(tracks: Tracks, problem: Problem) -> None:
         )
 
 
-def _problems(found: Estimate, tracks: Tracks, problem: Problem):
-    """Every (mode, reason) for which a law is not identified."""
+def _problems(found: Estimate, tracks: Tracks, problem: Problem, shortest: int):
+    """Every (mode, reason) for which a law is not identified.
+
+    Almost any law can be bent to the shortest windows: what noise hides in one of them shows in a longer one, so a law
+    that was followed through no other is not borne out by the positions.
+    """
     now, form = labels(tracks.modes), found.form
     unexplained = sorted_by_motion(tracks)[0].unexplained
     lacking = found.set_aside > SET_ASIDE * max(found.windows, 1)
@@ -197,6 +201,8 @@ def _problems(found: Estimate, tracks: Tracks, problem: Problem):
             yield mode, vague
         elif lacking:
             yield mode, f"{found.set_aside} of {found.windows} windows could not be followed"
+        elif found.stopped_at == shortest:
+            yield mode, f"nothing longer than windows of {shortest} samples could be followed"
 
 
 def _vague(found: Estimate, errors: np.ndarray, block: int) -> str:
@@ -220,3 +226,5 @@ def _notes(found: Estimate):
         )
     if found.set_aside:
         yield f"{found.set_aside} of {found.windows} windows could not be followed and are left out."
+    if found.stopped_at:
+        yield f"It is fitted to windows of {found.stopped_at} samples: through longer ones it could not be followed."
