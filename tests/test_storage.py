@@ -4,6 +4,7 @@ import contextlib
 import copy
 import json
 import os
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vhydro import storage
+from vhydro.calibration import Calibration
 from vhydro.flow import Reset
 from vhydro.library import Cosine, Penetration, Sine, polynomial
 from vhydro.model import (
@@ -39,6 +41,11 @@ def linear_model(dtype=jnp.float32, **options):
     flow = linear_flow([np.eye(2), 0.1 + np.eye(2)], dtype=dtype)
     emission = axis_emission(2, [1], noise=0.1, dtype=dtype)
     return hybrid_model(kernel, flow, emission, noise=0.2, channels=["force · N"], **options)
+
+
+def calibrated_model():
+    factors = jnp.cumsum(jnp.full((1, 2, 2, 19), 0.1, jnp.float32), -1)
+    return replace(linear_model(), calibration=Calibration(factors, (0,), (0.5,)))
 
 
 def contact_model(dtype=jnp.float32):
@@ -77,6 +84,7 @@ def modules():
         "half": linear_emission(np.ones((3, 2)), noise=0.1, dtype=jnp.float16),
         "encoder": contact.emission,
         "network": contact.kernel.drive,
+        "calibrated": calibrated_model(),
         "exact": conditioned_proposal(linear),
         "residual": conditioned_proposal(contact, residual=(4,), key=key),
         "amortized": amortized_proposal(contact, hidden=(4, 3), key=key),
@@ -144,7 +152,7 @@ def outcome(path, data, reader=load):
 
 
 def test_every_known_class_is_tried(modules):
-    tried = {type(m).__name__ for m in modules.values()} | {type(t).__name__ for t in TERMS}
+    tried = {type(m).__name__ for m in (*modules.values(), *TERMS, modules["calibrated"].calibration)}
     assert tried == set(storage.KNOWN)
 
 
@@ -294,7 +302,7 @@ def removed(document, arrays):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (entry("version", 7), "written by a newer format 7; this version reads up to 2; upgrade vhydro"),
+        (entry("version", 7), "written by a newer format 7; this version reads up to 3; upgrade vhydro"),
         (entry("version", 0), "'version': 0"),
         (entry("version", True), "'version': True"),
         (entry("version", "1"), "'version': '1'"),
@@ -337,6 +345,67 @@ def test_a_whole_number_is_a_float_where_one_is_expected(folder, whole):
     assert repr(found.parts["model"].noise_floor) == "0.0"
     field("noise_floor", 10**400)(document, arrays)
     assert "model.noise_floor" in refusal(folder, signed(document, arrays))
+
+
+# Calibrations, and files from before models had one.
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_from_before_calibration_loads_without_one(folder, whole, modules, version):
+    arrays, document = safetensors.numpy.load(whole), document_of(whole)
+    del document["nodes"]["model"]["fields"]["calibration"]
+    found = outcome(folder / "older", signed({**document, "version": version}, arrays))
+    assert_same(found.parts, {"model": modules["contact"], "proposal": modules["residual"]})
+    assert found.version == version
+    assert "differs in ['calibration']" in refusal(folder, signed(document, arrays))
+
+
+def older_without(name):
+    def edit(document, arrays):
+        document["version"] = 2
+        del document["nodes"]["model"]["fields"][name]
+
+    return edit
+
+
+def calibration(name, value):
+    def edit(document, arrays):
+        document["nodes"]["model"]["fields"]["calibration"]["fields"][name] = value
+
+    return edit
+
+
+def falling(document, arrays):
+    arrays["model.calibration.factors"] = arrays["model.calibration.factors"][..., ::-1].copy()
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (older_without("reset"), "differs in ['reset']"),
+        (calibration("groups", {"tuple": [2]}), "groups (2,)"),
+        (calibration("groups", {"tuple": [0.0]}), "model.calibration.groups is (0.0,)"),
+        (calibration("edges", {"tuple": [0.2, 0.5]}), "2 bands and 19 levels; expected 3 bands"),
+        (calibration("edges", {"tuple": [1.5]}), "edges are (1.5,)"),
+        (falling, "factors fall"),
+        (field("calibration", 3), "model.calibration is 3"),
+    ],
+)
+def test_a_signed_edit_of_a_calibration_is_named(folder, modules, edit, words):
+    path = folder / "calibrated"
+    save(path, model=modules["calibrated"])
+    arrays, document = safetensors.numpy.load(path.read_bytes()), document_of(path.read_bytes())
+    edit(document, arrays)
+    assert words in refusal(folder, signed(document, arrays))
+
+
+def test_whole_numbers_are_floats_among_edges(folder, modules):
+    path = folder / "edges"
+    save(path, model=modules["calibrated"])
+    arrays, document = safetensors.numpy.load(path.read_bytes()), document_of(path.read_bytes())
+    calibration("edges", {"tuple": [1]})(document, arrays)
+    found = outcome(path, signed(document, arrays))
+    assert repr(found.parts["model"].calibration.edges) == "(1.0,)"
 
 
 def with_description(text):

@@ -24,6 +24,12 @@ VERBS = {
         "LawsAuditConfig",
         "run_laws_audit",
     ),
+    "audit support": (
+        "Filter robot logs in the dark: ESS, variance, calibration and lost branches, beside the paper's.",
+        "vhydro.audits.support",
+        "SupportAuditConfig",
+        "run_support_audit",
+    ),
     "data inspect": (
         "Show what a log file or folder holds.",
         "vhydro.data.inspection",

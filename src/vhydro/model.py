@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from vhydro.calibration import Calibration
 from vhydro.emission import Emission, LinearEmission, NetworkEmission
 from vhydro.flow import Flow, LinearFlow, PortHamiltonianFlow, Reset
 from vhydro.library import Library
@@ -69,6 +70,7 @@ class HybridModel(eqx.Module):
     action_scale: Float[Array, "inputs"]
     noise_floor: float = eqx.field(static=True)
     channels: tuple[str, ...] = eqx.field(static=True)
+    calibration: Calibration | None = None  # of the belief's intervals; see `intervals`
 
     @property
     def modes(self) -> int:

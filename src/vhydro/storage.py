@@ -21,12 +21,13 @@ import numpy as np
 import safetensors.numpy
 from jaxtyping import AbstractArray
 
-from vhydro import emission, flow, library, model, network, proposal
+from vhydro import calibration, emission, flow, library, model, network, proposal
 
-VERSION = 2  # of the format; raise it when a known class, its fields or the layout change
+VERSION = 3  # of the format; raise it when a known class, its fields or the layout change
 MODEL = model.HybridModel | model.ModeKernel | network.Network | flow.Flow | flow.Reset | emission.Emission
+PARTS = MODEL | calibration.Calibration | proposal.Proposal | library.Term
 # A term of one's own is code, which a model file never holds.
-KEPT = [c for c in get_args(MODEL | proposal.Proposal | library.Term) if c is not library.Custom]
+KEPT = [c for c in get_args(PARTS) if c is not library.Custom]
 KNOWN: dict[str, Any] = {c.__name__: c for c in KEPT}
 PLAIN = (str, int, float, bool, NoneType)
 ENTRIES = {"version": int, "kind": str, "nodes": dict, "tensors": dict, "notes": dict, "sha256": str}
@@ -64,7 +65,8 @@ def load(path: FilePath) -> Saved:
     with _naming(path, ModelFileError, DAMAGED):
         document, held = _read(Path(path), "model")
         arrays = {name: _on_device(name, array) for name, array in held.items()}
-        return Saved(_parts(document["nodes"], arrays), document["notes"], document["version"])
+        nodes = {name: _current(node, document["version"]) for name, node in document["nodes"].items()}
+        return Saved(_parts(nodes, arrays), document["notes"], document["version"])
 
 
 def save_tree(path: FilePath, tree: Any, notes: Named | None = None) -> None:
@@ -105,6 +107,14 @@ def _node(value: Any, name: str, arrays: Named) -> Any:
     raise ValueError(f"{name} is a {type(value).__name__}; expected a jax array, plain value or {[*KNOWN]}.")
 
 
+def _current(node: Any, version: int) -> Any:
+    """The JSON of a part as this version writes it: before version 3 no model had a calibration."""
+    match node:
+        case {"class": "HybridModel", "fields": dict(inner)} if version < 3:
+            return {**node, "fields": {"calibration": None, **inner}}
+    return node
+
+
 def _parts(nodes: Named, arrays: Named) -> dict[str, eqx.Module]:
     """The modules that `nodes` describe; every array is used, once."""
     left = dict(arrays)
@@ -138,8 +148,15 @@ def _instance(cls: Any, inner: Named, name: str, left: Named, axes: dict[str, in
     for field, value in values.items():
         if not _fits(value, hints[field], axes):
             raise ValueError(f"{name}.{field} is {_brief(value)}; expected {hints[field]} with {axes}.")
-    built = cls(**{field: float(v) if hints[field] is float else v for field, v in values.items()})
+    built = cls(**{field: _as_floats(v, hints[field]) for field, v in values.items()})
     return built.validate() if isinstance(built, model.HybridModel) else built
+
+
+def _as_floats(value: Any, hint: Any) -> Any:
+    """The value; whole numbers in JSON become floats where the field holds floats."""
+    if hint is float:
+        return float(value)
+    return tuple(float(v) for v in value) if hint == tuple[float, ...] else value
 
 
 def _fits(value: Any, hint: Any, axes: dict[str, int]) -> bool:
@@ -270,7 +287,7 @@ def _document(data: bytes) -> Named:
     match document:
         case {"version": int(newer)} if newer > VERSION:
             raise ModelFileError(f"written by a newer format {newer}; {reads}.")
-        case {"version": 1 | 2} if {name: type(value) for name, value in document.items()} == ENTRIES:
+        case {"version": 1 | 2 | 3} if {name: type(value) for name, value in document.items()} == ENTRIES:
             return document
     raise ValueError(f"the description in the metadata is {_brief(document)}; expected {[*ENTRIES]}.")
 

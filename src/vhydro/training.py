@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from vhydro.proposal import Proposal
 from vhydro.storage import load_notes, load_tree, save_tree
 
 # Units of the log and what is declared impossible are never learned.
-ALWAYS_FROZEN = ("model.shift", "model.scale", "model.action_scale")
+ALWAYS_FROZEN = ("model.shift", "model.scale", "model.action_scale", "model.calibration")
 
 
 @dataclass(frozen=True)
@@ -118,35 +119,54 @@ def _trainable(parts: Parts, frozen: Sequence[str]):
     return jax.tree_util.tree_map_with_path(learned, parts)
 
 
-def _stacked(starts: Sequence[Parts], trainable):
-    """Every seed's learned leaves stacked, and the rest of the first."""
+class Rest(NamedTuple):
+    """What is not learned: every seed's arrays stacked, and what is the same for all."""
+
+    arrays: Any
+    fixed: Any
+
+    def whole(self, weights, arrays) -> Parts:
+        """One seed's parts from its learned leaves and its arrays."""
+        return eqx.combine(weights, arrays, self.fixed)
+
+
+def _stacked(starts: Sequence[Parts], trainable) -> tuple[Any, Rest]:
+    """Every seed's learned leaves stacked, and the rest."""
     split = [eqx.partition(s, trainable) for s in starts]
-    weights = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(w for w, _ in split))
-    return weights, split[0][1]
+    others = [eqx.partition(rest, eqx.is_array) for _, rest in split]
+
+    def stacked(trees):
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+    return stacked([w for w, _ in split]), Rest(stacked([a for a, _ in others]), others[0][1])
 
 
 class _Program:
     """The compiled halves of a fit: a block of training steps and a validation, for all seeds at once."""
 
-    def __init__(self, config: TrainingConfig, rest, train: Batch, validation: Batch, groups: np.ndarray):
+    def __init__(self, config: TrainingConfig, rest: Rest, train: Batch, validation: Batch, groups: np.ndarray):
         self.config, self.rest, self.groups = config, rest, groups
         self.train, self.validation_batch = train, validation
+        own = 0 if train.valid.ndim == 3 else None  # whether each seed has episodes of its own
         self.settings = estimator_settings(config.settings, config.estimator)
         schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps, config.final_rate)
         self.optimiser = optax.chain(optax.clip_by_global_norm(config.clip), optax.adam(schedule))
-        self.block = jax.jit(self._block, static_argnames="count")
-        self.validate = jax.jit(jax.vmap(self._validate, in_axes=(0, None)))
+        block = jax.jit(self._block, static_argnames="count")
+        self.block = lambda *state, count: block(rest.arrays, train, *state, count=count)
+        self._every_seed = jax.vmap(self._one_seed, in_axes=(0, 0, own, 0, 0, 0, None, None))
+        validated = jax.jit(jax.vmap(self._validate, in_axes=(0, 0, own, None)))
+        self.validate = lambda weights, key: validated(weights, rest.arrays, validation, key)
 
     def _hidden(self, batch: Batch, level, key) -> Batch:
         shown = visible(batch.valid, level, groups=self.groups, burst=self.config.burst, key=key)
         observed = batch.observed & shown
         return batch._replace(observed=observed, observations=jnp.where(observed, batch.observations, 0.0))
 
-    def _minibatch(self, key) -> Batch:
+    def _minibatch(self, train: Batch, key) -> Batch:
         pick, cut, level, hide = jax.random.split(key, 4)
-        total = self.train.valid.shape[0]
+        total = train.valid.shape[0]
         index = jax.random.choice(pick, total, (min(self.config.batch, total),), replace=False)
-        batch = jax.tree.map(lambda x: x[index], self.train)
+        batch = jax.tree.map(lambda x: x[index], train)
         if self.config.window is not None and self.config.window < batch.valid.shape[1]:
             batch = self._cropped(batch, cut)
         levels = jnp.asarray(self.config.occlusion, batch.dt.dtype)
@@ -163,14 +183,14 @@ class _Program:
 
         return Batch(cut(batch.observations), cut(batch.observed), cut(batch.actions), cut(batch.valid), batch.dt)
 
-    def _loss(self, weights, batch: Batch, key):
-        parts = eqx.combine(weights, self.rest)
+    def _loss(self, weights, arrays, batch: Batch, key):
+        parts = self.rest.whole(weights, arrays)
         return -mean_log_evidence(parts.model, parts.proposal, self.settings, batch, key)
 
-    def _step(self, carry, key):
+    def _step(self, arrays, train: Batch, carry, key):
         weights, optimiser, diverged = carry
         data, filtering = jax.random.split(key)
-        loss, gradient = jax.value_and_grad(self._loss)(weights, self._minibatch(data), filtering)
+        loss, gradient = jax.value_and_grad(self._loss)(weights, arrays, self._minibatch(train, data), filtering)
         updates, after = self.optimiser.update(gradient, optimiser, weights)
         moved = optax.apply_updates(weights, updates)
         finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
@@ -178,24 +198,25 @@ class _Program:
         kept = jax.tree.map(lambda new, old: jnp.where(diverged, old, new), (moved, after), (weights, optimiser))
         return (*kept, diverged), -loss
 
-    def _block(self, weights, optimiser, diverged, step, key, count: int):
+    def _block(self, arrays, train: Batch, weights, optimiser, diverged, step, key, count: int):
         """`count` training steps of every seed; a seed that diverged keeps its last parameters."""
+        seeds = jax.vmap(lambda seed: jax.random.fold_in(key, seed))(jnp.arange(self.config.seeds))
+        return self._every_seed(weights, arrays, train, optimiser, diverged, seeds, step, jnp.arange(count))
 
-        def one_seed(weights, optimiser, diverged, seed):
-            keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key, seed), step + i))(jnp.arange(count))
-            carry, value = jax.lax.scan(self._step, (weights, optimiser, diverged), keys)
-            return (*carry, value.mean())
+    def _one_seed(self, weights, arrays, train: Batch, optimiser, diverged, key, step, numbers):
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, step + i))(numbers)
+        advance = partial(self._step, arrays, train)
+        carry, value = jax.lax.scan(advance, (weights, optimiser, diverged), keys)
+        return (*carry, value.mean())
 
-        return jax.vmap(one_seed)(weights, optimiser, diverged, jnp.arange(self.config.seeds))
-
-    def _validate(self, weights, key):
+    def _validate(self, weights, arrays, validation: Batch, key):
         """Validation log evidence per observed value, over every occlusion level, always with the same draws."""
-        parts = eqx.combine(weights, self.rest)
+        parts = self.rest.whole(weights, arrays)
         keys = jax.random.split(key, len(self.config.occlusion))
 
         def at(level, key):
             hide, filtering = jax.random.split(key)
-            batch = self._hidden(self.validation_batch, level, hide)
+            batch = self._hidden(validation, level, hide)
             return mean_log_evidence(parts.model, parts.proposal, self.settings, batch, filtering)
 
         levels = jnp.asarray(self.config.occlusion, self.train.dt.dtype)
@@ -203,9 +224,9 @@ class _Program:
 
 
 def fit(
-    start: Parts | Callable[[PRNGKeyArray], Parts],
-    train: Sequence[Episode],
-    validation: Sequence[Episode],
+    start: Parts | Sequence[Parts] | Callable[[PRNGKeyArray], Parts],
+    train: Sequence[Episode] | Sequence[Sequence[Episode]],
+    validation: Sequence[Episode] | Sequence[Sequence[Episode]],
     *,
     key: PRNGKeyArray,
     config: TrainingConfig = TrainingConfig(),  # noqa: B008 — immutable
@@ -214,15 +235,15 @@ def fit(
 ) -> Fit:
     """The fitted model and guide with the best validation score over `config.seeds` restarts.
 
-    `start` makes the parameters of one seed from a key. With `checkpoint`, the run is saved at every validation and,
-    called again with the same arguments, goes on where it was stopped.
+    `start` makes the parameters of one seed from a key, or is a list of them. Episodes are those of all seeds, or a
+    list for every seed. With `checkpoint`, the run is saved at every validation and, called again with the same
+    arguments, goes on where it was stopped.
     """
     starts = _starts(start, config.seeds, key)
-    _refuse_unfit(starts[0], train, validation, config)
-    trainable = _trainable(starts[0], config.frozen)
-    weights, rest = _stacked(starts, trainable)
+    first = _refuse_unfit(starts[0], train, validation, config)
+    weights, rest = _stacked(starts, _trainable(starts[0], config.frozen))
     dtype = starts[0].model.dtype
-    program = _Program(config, rest, pad(train, dtype=dtype), pad(validation, dtype=dtype), channel_groups(train[0]))
+    program = _Program(config, rest, _padded(train, dtype), _padded(validation, dtype), channel_groups(first))
     state = _fresh(program, weights, program.validate(weights, _validation_key(key)))
     path = None if checkpoint is None else Path(checkpoint)
     notes = {"config": _plain(config), "data": _fingerprint(program, weights, key)}
@@ -241,16 +262,45 @@ def _starts(start, seeds: int, key: PRNGKeyArray) -> list[Parts]:
         if seeds > 1:
             raise ValueError(f"{seeds} seeds from one start would be {seeds} equal fits; pass a function of a key.")
         return [start]
+    if isinstance(start, Sequence):
+        if len(start) != seeds:
+            raise ValueError(f"{len(start)} starts for {seeds} seeds; give one for each, or a function of a key.")
+        return list(start)
     return [start(k) for k in jax.random.split(jax.random.fold_in(key, 2**31 - 1), seeds)]
 
 
-def _refuse_unfit(parts: Parts, train, validation, config: TrainingConfig) -> None:
+def _refuse_unfit(parts: Parts, train, validation, config: TrainingConfig) -> Episode:
+    """The first episode, after every one was found to fit the model."""
     if not train or not validation:
         raise ValueError(f"{len(train)} training and {len(validation)} validation episodes; each needs at least one.")
-    for e in (*train, *validation):
+    every = [_own(episodes, config.seeds) for episodes in (train, validation)]
+    for e in (e for lists in every for episodes in lists for e in episodes):
         refuse_other_channels(parts.model, e)
     parts.model.validate()
     refuse_mismatch(parts.model, parts.proposal, estimator_settings(config.settings, config.estimator))
+    return every[0][0][0]
+
+
+def _own(episodes, seeds: int) -> list[Sequence[Episode]]:
+    """The lists of episodes: one for all seeds, or one for each."""
+    if isinstance(episodes[0], Episode):
+        return [episodes]
+    counts = {len(own) for own in episodes}
+    if len(episodes) != seeds or len(counts) != 1 or 0 in counts:
+        raise ValueError(
+            f"{len(episodes)} lists of {sorted(counts)} episodes for {seeds} seeds; expected a list for every seed, "
+            "all of one length, or one list for all."
+        )
+    return list(episodes)
+
+
+def _padded(episodes, dtype) -> Batch:
+    """The episodes as arrays, with an axis of seeds in front where each has its own."""
+    if isinstance(episodes[0], Episode):
+        return pad(episodes, dtype=dtype)
+    longest = max(e.steps + 1 for own in episodes for e in own)
+    batches = [pad(own, dtype=dtype, length=longest) for own in episodes]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
 
 
 def _fresh(program: _Program, weights, score) -> State:
@@ -287,8 +337,9 @@ def _resumed(path: Path, like: State, notes: dict) -> State:
 
 def _fingerprint(program: _Program, weights, key: PRNGKeyArray) -> str:
     """What tells runs apart that have the same settings: their data, their start and their key."""
+    rest = program.rest.arrays
     digest = sha256()
-    for leaf in jax.tree.leaves((program.train, program.validation_batch, weights, jax.random.key_data(key))):
+    for leaf in jax.tree.leaves((program.train, program.validation_batch, weights, rest, jax.random.key_data(key))):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
 
@@ -351,13 +402,13 @@ def _where_diverged(state: State, config: TrainingConfig, path: Path | None) -> 
     )
 
 
-def _last_good(state: State, rest) -> Fit | None:
+def _last_good(state: State, rest: Rest) -> Fit | None:
     return _result(state, rest) if bool(jnp.isfinite(state.best_score).any()) else None
 
 
-def _result(state: State, rest) -> Fit:
+def _result(state: State, rest: Rest) -> Fit:
     score = np.asarray(state.best_score)
-    every = [eqx.combine(jax.tree.map(lambda x, i=i: x[i], state.best), rest) for i in range(len(score))]
+    every = [rest.whole(*jax.tree.map(lambda x, i=i: x[i], (state.best, rest.arrays))) for i in range(len(score))]
     best = int(np.argmax(score))
     return Fit(
         model=every[best].model,

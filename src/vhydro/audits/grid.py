@@ -61,7 +61,7 @@ def run_grid(
 ) -> Results:
     """The results of every cell, in `folder/cells.jsonl`; what is there already, of fewer seeds too, is kept.
 
-    `workers` is the number of processes, 0 this one; by default one per core, or 0 where JAX has an accelerator.
+    `workers` is the number of processes, 0 this one; by default one per core, and at most eight on an accelerator.
     """
     config = as_json(config)
     groups = [Group(as_json(group.key), tuple(as_json(list(group.cells)))) for group in groups]

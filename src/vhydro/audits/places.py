@@ -55,11 +55,17 @@ def _device() -> str:
     return f"{kind}, {os.cpu_count()} cores"
 
 
+SHARING = 8  # processes on one accelerator: while some trace and compile, the others compute
+
+
 def suitable_workers() -> int:
-    """One worker per core; none, which is this process, where JAX has an accelerator to itself."""
+    """One worker per core, and no more than can share an accelerator where there is one."""
+    # A process that only hands out work must not keep the accelerator's memory from those that do it.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
 
-    return (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 0
+    cores = os.cpu_count() or 1
+    return cores if jax.default_backend() == "cpu" else min(cores, SHARING)
 
 
 def in_this_process(question: Question, keys: Sequence[dict]) -> Answers:

@@ -1,0 +1,76 @@
+"""The logs of the support audit: where they are, what a seed adds to them, and how it divides them."""
+
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from vhydro.data.dataset import Dataset, split
+from vhydro.data.read import read
+from vhydro.data.sample import FILES, sample
+from vhydro.episodes import Episode
+from vhydro.robots import bodies_of, seen_by_hand
+
+FAMILIES = {
+    "contact": ("PickCube", "PokeCube", "PullCube", "PushCube"),
+    "sawyer-bridge": ("tower", "laundry", "search", "bridge"),
+}
+PUBLISHED_TASKS = {
+    **{task: f"{task}-v1" for task in FAMILIES["contact"]},
+    "tower": "SawyerTowerCreation",
+    "laundry": "SawyerLaundryLayout",
+    "search": "SawyerObjectSearch",
+    "bridge": "BridgeDataOcclusion",
+}
+
+
+def logs_of(task: str, data: str | None) -> Dataset:
+    """The logs of a task: the file of its name in the folder, or the shipped sample where there is no folder."""
+    if data is None:
+        return sample(task)
+    names = (FILES[task], f"{task}.npz")
+    found = [Path(data) / name for name in names if (Path(data) / name).is_file()]
+    if not found:
+        raise ValueError(
+            f"{data} has neither {names[0]} nor {names[1]}, the logs of {task}. Record them with `vhydro collect`, or "
+            "leave out --data for a --quick run on the shipped sample."
+        )
+    return read(found[0])
+
+
+@cache
+def episodes_of(task: str, data: str | None, most: int | None) -> tuple[Episode, ...]:
+    """The logs of a task as the hand sees them, contacts included."""
+    logs = logs_of(task, data)
+    if len(logs) < 3:
+        raise ValueError(
+            f"{logs.path} has {len(logs)} episodes; expected at least 3, one each to train, validate, test."
+        )
+    bodies = bodies_of(logs[0])
+    return tuple(seen_by_hand(logs[i], bodies) for i in range(min(len(logs), most or len(logs))))
+
+
+def fingerprint(task: str, data: str | None, most: int | None) -> str:
+    """What tells logs apart: a digest of their readings and inputs, to seven digits."""
+    digest = sha256()
+    for e in episodes_of(task, data, most):
+        for values in (e.observations, e.actions):
+            digest.update(np.round(np.asarray(values, np.float64), 6).tobytes())
+    return digest.hexdigest()[:12]
+
+
+def divided(
+    task: str, data: str | None, most: int | None, seed: int, sensor_noise: float
+) -> tuple[list[Episode], list[Episode], list[Episode]]:
+    """A seed's episodes to train, validate and test, with the sensor noise that the seed adds to every reading."""
+    random = np.random.default_rng([seed, 0])
+    noisy = [
+        replace(e, observations=e.observations + sensor_noise * random.normal(size=e.observations.shape))
+        for e in episodes_of(task, data, most)
+    ]
+    names = tuple(str(i) for i in range(len(noisy)))
+    whole = Dataset("audit", Path(data or "sample"), names, lambda i: noisy[i])
+    train, validation, test = split(whole, seed=seed).of(whole)
+    return list(train), list(validation), list(test)

@@ -1,0 +1,189 @@
+"""What every seed's filter believes at every occlusion level, and how much its steps vary: one program per method."""
+
+from functools import partial
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vhydro.emission import LinearEmission
+from vhydro.episodes import Batch
+from vhydro.filter import Filtered, FilterSettings, Particles, filtered
+from vhydro.filter.repeats import repeated_steps
+from vhydro.filter.run import frames_of
+from vhydro.gaussian import LOG_2PI
+from vhydro.model import HybridModel
+from vhydro.occlusion import visible
+from vhydro.small import log_sum
+from vhydro.training import Parts
+
+REPEATS = 32
+CHECKED_ROWS, CHECKED_EPISODES = 8, 8  # of every cell; each is drawn `REPEATS` times
+
+
+class Readings(NamedTuple):
+    """What the belief says of every reading, in standardised units; axes seeds, levels, episodes, rows, channels."""
+
+    hidden: Bool[Array, "*axes"]
+    sd: Float[Array, "*axes"]
+    score: Float[Array, "*axes"]  # |y − mean| / sd
+    log_density: Float[Array, "*axes"]
+    quantile: Float[Array, "*axes"]  # where y lies in the belief, 0 to 1
+    lost: Bool[Array, "*axes"]  # no particle is near, and the belief excludes it
+
+
+class Steps(NamedTuple):
+    """What every step says of itself; axes seeds, levels, episodes, rows."""
+
+    ess: Float[Array, "*axes"]
+    mixing: Float[Array, "*axes"]
+    certified: Bool[Array, "*axes"]
+    bound: Float[Array, "*axes"]
+    redrawn: Bool[Array, "*axes"]
+    pareto_k: Float[Array, "*axes"]
+
+
+class Checks(NamedTuple):
+    """Bounds of some steps beside what repeated draws from the same ancestors gave; axes seeds, levels, checks."""
+
+    bound: Float[Array, "*axes"]
+    variance: Float[Array, "*axes"]  # relative variance of the step's normaliser
+    error: Float[Array, "*axes"]  # its standard error
+
+
+class Film(NamedTuple):
+    """One channel of one episode as particles saw it, in metres; the first seed's."""
+
+    seen: Bool[Array, "rows"]
+    particles: Float[Array, "rows particles"]
+    weights: Float[Array, "rows particles"]
+
+
+class Runs(NamedTuple):
+    """The readings, steps and checks of one method on one set of episodes."""
+
+    readings: Readings
+    steps: Steps
+    checks: Checks | None
+    film: Film | None
+
+
+class Shot(NamedTuple):
+    """Which level, episode and channel a film is of."""
+
+    level: int
+    episode: int
+    channel: int
+
+
+def runs(
+    parts: list[Parts],
+    settings: FilterSettings,
+    batch: Batch,
+    levels: tuple[float, ...],
+    groups: np.ndarray,
+    *,
+    sensor_noise: float,
+    burst: int,
+    keys: PRNGKeyArray,
+    checked: bool = True,
+    shot: Shot | None = None,
+) -> Runs:
+    """Every seed's filter on its episodes at every level; `keys` has one for every seed, and decides what is hidden."""
+    arrays = [eqx.partition(p, eqx.is_array) for p in parts]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(a for a, _ in arrays))
+    program = partial(
+        _seed, arrays[0][1], settings, tuple(levels), tuple(groups.tolist()), sensor_noise, burst, checked, shot
+    )
+    out = jax.jit(jax.vmap(program))(stacked, batch, keys)
+    return jax.tree.map(np.asarray, out)
+
+
+def _seed(fixed, settings, levels, groups, sensor_noise, burst, checked, shot, arrays, batch: Batch, key) -> Runs:
+    parts: Parts = eqx.combine(arrays, fixed)
+    keys = jax.random.split(key, len(levels))
+
+    def at(inputs):
+        level, key = inputs
+        return _level(parts, settings, np.asarray(groups), sensor_noise, burst, checked, batch, level, key)
+
+    readings, steps, checks, history = jax.lax.map(at, (jnp.asarray(levels, batch.dt.dtype), keys))
+    film = None
+    if shot is not None:
+        picked = jax.tree.map(lambda x: x[shot.level, shot.episode], history)
+        hidden = readings.hidden[shot.level, shot.episode, :, shot.channel]
+        film = _film(parts.model, picked, ~hidden, shot.channel)
+    return Runs(readings, steps, checks, film)
+
+
+def _level(parts: Parts, settings, groups, sensor_noise, burst, checked, batch: Batch, level, key):
+    hide, run, again = jax.random.split(key, 3)
+    shown = batch.observed & visible(batch.valid, level, groups=groups, burst=burst, keep_first=True, key=hide)
+    dark = batch._replace(observed=shown, observations=jnp.where(shown, batch.observations, 0.0))
+    episodes = batch.valid.shape[0]
+    run_keys, again_keys = jax.random.split(run, episodes), jax.random.split(again, episodes)
+    model, proposal = parts.model, parts.proposal
+    out = jax.vmap(lambda b, k: filtered(model, proposal, settings, b, k))(dark, run_keys)
+    assert out.history is not None
+    readings = jax.vmap(partial(_readings, model, sensor_noise))(out.history, batch, shown)
+    checks = None
+    if checked:
+        some = min(CHECKED_EPISODES, episodes)
+        first = jax.tree.map(lambda x: x[:some], (out.history, dark, again_keys))
+        checks = jax.vmap(partial(_checks, parts, settings))(*first)
+        checks = jax.tree.map(lambda x: x.reshape(-1), checks)
+    return readings, _steps(out), checks, out.history
+
+
+def _steps(out: Filtered) -> Steps:
+    r = out.record
+    assert r.pareto_k is not None
+    # Resampled at every step, so the weights after it are this step's alone.
+    return Steps(r.ess, r.mixing, r.certified, r.bound, r.redrawn, r.pareto_k)
+
+
+def _readings(model: HybridModel, sensor_noise: float, history: Particles, batch: Batch, shown) -> Readings:
+    """Of one episode: the belief about every reading, hidden or not, against what it truly was."""
+    assert isinstance(model.emission, LinearEmission)
+    truth = (batch.observations - model.shift) / model.scale
+    near = 3 * sensor_noise / model.scale
+
+    def row(particles: Particles, y, seen):
+        expected, noise = model.emission.mean(particles.z), model.emission.noise[:, None]
+        weight = jnp.exp(particles.log_weight)
+        mean = expected @ weight
+        sd = jnp.sqrt(((expected - mean[:, None]) ** 2) @ weight + noise[:, 0] ** 2)
+        error = (y[:, None] - expected) / noise
+        log_terms = particles.log_weight - 0.5 * error**2 - jnp.log(noise) - 0.5 * LOG_2PI
+        away = jnp.min(jnp.abs(y[:, None] - expected), axis=1)
+        score = jnp.abs(y - mean) / sd
+        return Readings(~seen, sd, score, log_sum(log_terms.T), ndtr(error) @ weight, (away > near) & (score > 5))
+
+    return jax.vmap(row)(history, truth, shown)
+
+
+def _checks(parts: Parts, settings: FilterSettings, history: Particles, batch: Batch, key: PRNGKeyArray) -> Checks:
+    """Of one episode: some steps, evenly spread over its valid rows, drawn again and again."""
+    rows = batch.valid.sum()
+    times = 1 + (jnp.arange(CHECKED_ROWS) * jnp.maximum(rows - 1, 1)) // CHECKED_ROWS
+    frames = frames_of(parts.model, batch)
+    before = jax.tree.map(lambda x: x[times - 1], history)
+    frame = jax.tree.map(lambda x: x[times], frames)
+    bound, log_normaliser = repeated_steps(parts.model, parts.proposal, settings, before, frame, times, key, REPEATS)
+    top = jnp.max(log_normaliser, axis=1, keepdims=True)
+    value = jnp.exp(log_normaliser - jnp.where(jnp.isfinite(top), top, 0.0))
+    deviation = value / value.mean(1, keepdims=True) - 1
+    variance = (deviation**2).sum(1) / (REPEATS - 1)
+    # The error of a variance from its fourth moment; small samples of heavy tails understate it.
+    error = jnp.sqrt(jnp.maximum((deviation**4).mean(1) - variance**2, 0.0) / REPEATS)
+    return Checks(bound, variance, error)
+
+
+def _film(model: HybridModel, history: Particles, seen, channel: int) -> Film:
+    expected = jax.vmap(model.emission.mean)(history.z)[:, channel]
+    place = expected * model.scale[channel] + model.shift[channel]
+    return Film(seen, place, jnp.exp(history.log_weight))
