@@ -151,25 +151,26 @@ class _Program:
         self.settings = estimator_settings(config.settings, config.estimator)
         schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps, config.final_rate)
         self.optimiser = optax.chain(optax.clip_by_global_norm(config.clip), optax.adam(schedule))
+        # An argument and not a constant: fits that differ in it alone share a compiled program.
+        levels = jnp.asarray(config.occlusion, train.dt.dtype)
+        self._every_seed = jax.vmap(self._one_seed, in_axes=(0, 0, own, None, 0, 0, 0, None, None))
+        validated = jax.jit(jax.vmap(self._validate, in_axes=(0, 0, own, None, None)))
+        self.validate = lambda weights, key: validated(weights, rest.arrays, validation, levels, key)
         block = jax.jit(self._block, static_argnames="count")
-        self.block = lambda *state, count: block(rest.arrays, train, *state, count=count)
-        self._every_seed = jax.vmap(self._one_seed, in_axes=(0, 0, own, 0, 0, 0, None, None))
-        validated = jax.jit(jax.vmap(self._validate, in_axes=(0, 0, own, None)))
-        self.validate = lambda weights, key: validated(weights, rest.arrays, validation, key)
+        self.block = lambda *state, count: block(rest.arrays, train, levels, *state, count=count)
 
     def _hidden(self, batch: Batch, level, key) -> Batch:
         shown = visible(batch.valid, level, groups=self.groups, burst=self.config.burst, key=key)
         observed = batch.observed & shown
         return batch._replace(observed=observed, observations=jnp.where(observed, batch.observations, 0.0))
 
-    def _minibatch(self, train: Batch, key) -> Batch:
+    def _minibatch(self, train: Batch, levels, key) -> Batch:
         pick, cut, level, hide = jax.random.split(key, 4)
         total = train.valid.shape[0]
         index = jax.random.choice(pick, total, (min(self.config.batch, total),), replace=False)
         batch = jax.tree.map(lambda x: x[index], train)
         if self.config.window is not None and self.config.window < batch.valid.shape[1]:
             batch = self._cropped(batch, cut)
-        levels = jnp.asarray(self.config.occlusion, batch.dt.dtype)
         return self._hidden(batch, jax.random.choice(level, levels), hide)
 
     def _cropped(self, batch: Batch, key) -> Batch:
@@ -187,10 +188,11 @@ class _Program:
         parts = self.rest.whole(weights, arrays)
         return -mean_log_evidence(parts.model, parts.proposal, self.settings, batch, key)
 
-    def _step(self, arrays, train: Batch, carry, key):
+    def _step(self, arrays, train: Batch, levels, carry, key):
         weights, optimiser, diverged = carry
         data, filtering = jax.random.split(key)
-        loss, gradient = jax.value_and_grad(self._loss)(weights, arrays, self._minibatch(train, data), filtering)
+        batch = self._minibatch(train, levels, data)
+        loss, gradient = jax.value_and_grad(self._loss)(weights, arrays, batch, filtering)
         updates, after = self.optimiser.update(gradient, optimiser, weights)
         moved = optax.apply_updates(weights, updates)
         finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
@@ -198,18 +200,18 @@ class _Program:
         kept = jax.tree.map(lambda new, old: jnp.where(diverged, old, new), (moved, after), (weights, optimiser))
         return (*kept, diverged), -loss
 
-    def _block(self, arrays, train: Batch, weights, optimiser, diverged, step, key, count: int):
+    def _block(self, arrays, train: Batch, levels, weights, optimiser, diverged, step, key, count: int):
         """`count` training steps of every seed; a seed that diverged keeps its last parameters."""
         seeds = jax.vmap(lambda seed: jax.random.fold_in(key, seed))(jnp.arange(self.config.seeds))
-        return self._every_seed(weights, arrays, train, optimiser, diverged, seeds, step, jnp.arange(count))
+        return self._every_seed(weights, arrays, train, levels, optimiser, diverged, seeds, step, jnp.arange(count))
 
-    def _one_seed(self, weights, arrays, train: Batch, optimiser, diverged, key, step, numbers):
+    def _one_seed(self, weights, arrays, train: Batch, levels, optimiser, diverged, key, step, numbers):
         keys = jax.vmap(lambda i: jax.random.fold_in(key, step + i))(numbers)
-        advance = partial(self._step, arrays, train)
+        advance = partial(self._step, arrays, train, levels)
         carry, value = jax.lax.scan(advance, (weights, optimiser, diverged), keys)
         return (*carry, value.mean())
 
-    def _validate(self, weights, arrays, validation: Batch, key):
+    def _validate(self, weights, arrays, validation: Batch, levels, key):
         """Validation log evidence per observed value, over every occlusion level, always with the same draws."""
         parts = self.rest.whole(weights, arrays)
         keys = jax.random.split(key, len(self.config.occlusion))
@@ -219,7 +221,6 @@ class _Program:
             batch = self._hidden(validation, level, hide)
             return mean_log_evidence(parts.model, parts.proposal, self.settings, batch, filtering)
 
-        levels = jnp.asarray(self.config.occlusion, self.train.dt.dtype)
         return jax.lax.map(lambda pair: at(*pair), (levels, keys)).mean()
 
 

@@ -57,7 +57,7 @@ class SupportAuditConfig:
     quick: bool = False  # one task of a family, two seeds, short fits on the shipped sample; says it is one
     tasks: tuple[str, ...] = ()  # of the family; all of them if not given
     particles: int = 64  # of every filter
-    steps: int = 300  # of every fit
+    steps: int = 200  # of every fit
     sensor_noise: float = 0.005  # metres, added to every reading: a simulator's are exact, no camera's are
     burst: int = 10  # rows over which hiding is smoothed
     workers: int | None = None  # processes on a CPU, threads on an accelerator; 0: this one
@@ -209,11 +209,12 @@ def fitted_parts(key: dict[str, Any], config: dict[str, Any], train, validation)
     training = TrainingConfig(
         steps=config["steps"],
         batch=16,
-        window=48,
+        window=32,
         learning_rate=0.01,
-        occlusion=TRAINED[key["regime"]],
+        # Ten levels in every regime, so that all share a program.
+        occlusion=TRAINED[key["regime"]] * (10 // len(TRAINED[key["regime"]])),
         burst=config["burst"],
-        validate_every=50,
+        validate_every=100,
         seeds=seeds,
         frozen=GIVEN,
         settings=settings_of(method, 32),

@@ -18,6 +18,8 @@ from vhydro.calibration import (
 
 HALF = int(np.argmin(np.abs(LEVELS - 0.9)))  # where 0.9 is among the levels
 
+TELLING = 1.0  # a bound above this, on a relative variance, says nothing
+
 Cell = dict[str, Any]
 
 
@@ -94,7 +96,7 @@ def step_metrics(steps: Steps, valid: np.ndarray, particles: int) -> Cell:
         "mixing": float(steps.mixing[valid].mean()),
         "certified": float(steps.certified[valid].mean()),
         "redrawn": float(steps.redrawn[valid].mean()),
-        "bounded": float(np.isfinite(steps.bound[valid]).mean()),
+        "bounded": float((steps.bound[valid] <= TELLING).mean()),
         "pareto_k": float(k.mean()) if k.size else None,
         "pareto_bad": float((k > 0.7).mean()) if k.size else None,
     }
@@ -103,7 +105,7 @@ def step_metrics(steps: Steps, valid: np.ndarray, particles: int) -> Cell:
 def check_metrics(checks: Checks) -> Cell:
     """Bounds beside what repeated draws gave, over the checked steps of one cell."""
     known = np.isfinite(checks.variance)
-    within = known & np.isfinite(checks.bound)
+    within = known & (checks.bound <= TELLING)
     out: Cell = {"realised_variance": float(checks.variance[known].mean()) if known.any() else None}
     out |= dict.fromkeys(("bound", "bound_realised", "bound_realised_se"))
     if within.any():

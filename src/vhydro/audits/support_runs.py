@@ -96,22 +96,31 @@ def runs(
     """Every seed's filter on its episodes at every level; `keys` has one for every seed, and decides what is hidden."""
     arrays = [eqx.partition(p, eqx.is_array) for p in parts]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(a for a, _ in arrays))
-    program = partial(
-        _seed, arrays[0][1], settings, tuple(levels), tuple(groups.tolist()), sensor_noise, burst, checked, shot
-    )
-    out = jax.jit(jax.vmap(program))(stacked, batch, keys)
+    hiding, running = jax.vmap(jax.random.split, out_axes=1)(keys)
+    shown = _shown(batch, jnp.asarray(levels, batch.dt.dtype), tuple(groups.tolist()), burst, hiding)
+    program = partial(_seed, arrays[0][1], settings, sensor_noise, checked, shot)
+    out = jax.jit(jax.vmap(program))(stacked, batch, shown, running)
     return jax.tree.map(np.asarray, out)
 
 
-def _seed(fixed, settings, levels, groups, sensor_noise, burst, checked, shot, arrays, batch: Batch, key) -> Runs:
+@partial(jax.jit, static_argnums=(2, 3))
+def _shown(batch: Batch, levels: Float[Array, "levels"], groups: tuple[int, ...], burst: int, keys: PRNGKeyArray):
+    """What every seed sees at every level: (seeds, levels, episodes, rows, channels)."""
+
+    def at(valid, level, key):
+        return visible(valid, level, groups=np.asarray(groups), burst=burst, keep_first=True, key=key)
+
+    def seed(valid, key):
+        return jax.vmap(partial(at, valid))(levels, jax.random.split(key, levels.shape[0]))
+
+    return jax.vmap(seed)(batch.valid, keys) & batch.observed[:, None]
+
+
+def _seed(fixed, settings, sensor_noise, checked, shot: Shot | None, arrays, batch: Batch, shown, key) -> Runs:
     parts: Parts = eqx.combine(arrays, fixed)
-    keys = jax.random.split(key, len(levels))
-
-    def at(inputs):
-        level, key = inputs
-        return _level(parts, settings, np.asarray(groups), sensor_noise, burst, checked, batch, level, key)
-
-    readings, steps, checks, history = jax.lax.map(at, (jnp.asarray(levels, batch.dt.dtype), keys))
+    at = partial(_level, parts, settings, sensor_noise, checked, batch)
+    keys = jax.random.split(key, shown.shape[0])
+    readings, steps, checks, history = jax.lax.map(lambda inputs: at(*inputs), (shown, keys))
     film = None
     if shot is not None:
         picked = jax.tree.map(lambda x: x[shot.level, shot.episode], history)
@@ -120,14 +129,12 @@ def _seed(fixed, settings, levels, groups, sensor_noise, burst, checked, shot, a
     return Runs(readings, steps, checks, film)
 
 
-def _level(parts: Parts, settings, groups, sensor_noise, burst, checked, batch: Batch, level, key):
-    hide, run, again = jax.random.split(key, 3)
-    shown = batch.observed & visible(batch.valid, level, groups=groups, burst=burst, keep_first=True, key=hide)
+def _level(parts: Parts, settings, sensor_noise, checked, batch: Batch, shown, key):
+    """One level of one seed: what is believed of every reading, what steps say, and the particles."""
     dark = batch._replace(observed=shown, observations=jnp.where(shown, batch.observations, 0.0))
-    episodes = batch.valid.shape[0]
-    run_keys, again_keys = jax.random.split(run, episodes), jax.random.split(again, episodes)
-    model, proposal = parts.model, parts.proposal
-    out = jax.vmap(lambda b, k: filtered(model, proposal, settings, b, k))(dark, run_keys)
+    episodes, model = batch.valid.shape[0], parts.model
+    run_keys, again_keys = (jax.random.split(k, episodes) for k in jax.random.split(key))
+    out = jax.vmap(lambda b, k: filtered(model, parts.proposal, settings, b, k))(dark, run_keys)
     assert out.history is not None
     readings = jax.vmap(partial(_readings, model, sensor_noise))(out.history, batch, shown)
     checks = None
