@@ -143,14 +143,14 @@ def _level(parts: Parts, settings, sensor_noise, checked, batch: Batch, shown, k
         first = jax.tree.map(lambda x: x[:some], (out.history, dark, again_keys))
         checks = jax.vmap(partial(_checks, parts, settings))(*first)
         checks = jax.tree.map(lambda x: x.reshape(-1), checks)
-    return readings, _steps(out), checks, out.history
+    return readings, _steps(out, settings), checks, out.history
 
 
-def _steps(out: Filtered) -> Steps:
+def _steps(out: Filtered, settings: FilterSettings) -> Steps:
     r = out.record
     assert r.pareto_k is not None
-    # Resampled at every step, so the weights after it are this step's alone.
-    return Steps(r.ess, r.mixing, r.certified, r.bound, r.redrawn, r.pareto_k)
+    # Where every step is resampled with look-ahead, the weights after it are this step's alone.
+    return Steps(r.ess if settings.lookahead else r.step_ess, r.mixing, r.certified, r.bound, r.redrawn, r.pareto_k)
 
 
 def _readings(model: HybridModel, sensor_noise: float, history: Particles, batch: Batch, shown) -> Readings:

@@ -13,7 +13,7 @@ Record = dict[str, Any]
 REMEDY = "Run the support audit again for this folder, or give the folder of a finished one."
 
 FAMILIES = ("contact", "sawyer-bridge")
-REGIMES = ("matched", "shift")
+REGIMES = ("matched", "shift", "lit")
 LEVELS = (0.0, 0.25, 0.5, 0.75, 0.9)
 HARDEST = LEVELS[-1]
 NOMINAL = tuple(round(0.05 * k, 2) for k in range(1, 20))  # of the intervals whose coverage a cell holds

@@ -156,10 +156,19 @@ def collapses(results: Results, place: Place) -> bool | None:
 def loss_words(results: Results) -> str:
     """Whether branch loss happens in this run: the ablations in each regime, and where most is lost."""
     decided = {place: verdict for place in _ablations(results) if (verdict := collapses(results, place)) is not None}
-    shift, matched = ({p: v for p, v in decided.items() if p.regime == regime} for regime in ("shift", "matched"))
+    shift = {p: v for p, v in decided.items() if p.regime == "shift"}
     families = [_family_words(results, [p for p in shift if p.family == family]) for family in results.families]
-    beside = f"In matched, {sum(matched.values())} of {len(matched)} of them collapse." if matched else ""
-    return " ".join(word for word in (_verdict(shift), *families, beside, _most_lost(results)) if word)
+    others = [_regime_words(regime, decided) for regime in results.regimes if regime != "shift"]
+    return " ".join(word for word in (_verdict(shift), *families, *others, _most_lost(results)) if word)
+
+
+def _regime_words(regime: str, decided: dict[Place, bool]) -> str:
+    """How many of the ablations collapse in another regime, by method."""
+    here = {place: verdict for place, verdict in decided.items() if place.regime == regime}
+    methods = dict.fromkeys(place.method for place in here)
+    counts = [(m, [verdict for place, verdict in here.items() if place.method == m]) for m in methods]
+    words = " and ".join(f"{m} in {sum(found)} of {len(found)} cases" for m, found in counts)
+    return f"In {regime}, {words} collapse{'s' if len(counts) == 1 else ''}." if words else ""
 
 
 def _ablations(results: Results) -> list[Place]:

@@ -1,0 +1,95 @@
+"""Where branches are lost: one task a family, and the particles of a guide that lost one beside gates that kept it."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from vhydro.audits.support_data import divided, episodes_of
+from vhydro.audits.support_fits import LEVELS, REGIMES, fitted, seed_keys, settings_of, stacked
+from vhydro.audits.support_metrics import cell_metrics, check_metrics, coverages, step_metrics
+from vhydro.audits.support_runs import Film, Runs, Shot, runs
+from vhydro.episodes import Episode
+from vhydro.labels.contact import touches
+from vhydro.occlusion import channel_groups
+
+REGIME = "plain"
+SEEDS = 5  # a demonstration, not a comparison
+TASKS = {"contact": "PickCube", "sawyer-bridge": "bridge"}
+METHODS = ("adaptive", "no-support", "two-sided")
+FILM_LEVEL = LEVELS.index(0.75)
+
+
+def loss_records(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The records of three methods on one task, and in one of each the film of an occluded contact."""
+    seeds = key["seeds"]
+    parts = [divided(key["task"], config["data"], None, seed, config["sensor_noise"]) for seed in range(seeds)]
+    train, validation, test = ([p[i] for p in parts] for i in range(3))
+    length = max(e.steps + 1 for e in episodes_of(key["task"], config["data"], None))
+    groups, batch = channel_groups(test[0][0]), stacked(test, length)
+    hiding = {"sensor_noise": config["sensor_noise"], "burst": REGIMES[REGIME].longer * config["burst"]}
+    fits = {m: fitted(m, REGIME, config, train, validation).every for m in METHODS}
+    settings = {m: settings_of(m, REGIME, config["particles"], history=True, pareto=True) for m in METHODS}
+    keys = seed_keys(seeds, 1)
+    found = {m: runs(fits[m], settings[m], batch, LEVELS, groups, keys=keys, **hiding) for m in METHODS}
+    records = [r for m in METHODS for r in _records(key, config, m, found[m], np.asarray(batch.valid))]
+    seed, shot = _shot(found, np.asarray(batch.valid))
+    own = jax.tree.map(lambda x: x[seed : seed + 1], batch)
+    for m in METHODS:
+        again = runs(
+            [fits[m][seed]], settings[m], own, LEVELS, groups, keys=keys[seed : seed + 1], shot=shot, **options
+        )
+        record = next(r for r in records if _is_of(r, m, seed))
+        record["film"] = _shown(again, shot, test[seed][shot.episode])
+    return records
+
+
+def _is_of(record: dict[str, Any], method: str, seed: int) -> bool:
+    return (record["method"], record["seed"], record["occlusion"]) == (method, seed, LEVELS[FILM_LEVEL])
+
+
+def _records(key, config, method: str, found: Runs, valid: np.ndarray) -> list[dict[str, Any]]:
+    out = []
+    for seed in range(key["seeds"]):
+        counted = valid[seed].copy()
+        counted[:, 0] = False  # the first row is never hidden
+        for i, level in enumerate(LEVELS):
+            readings, steps, checks = jax.tree.map(
+                lambda x, place=(seed, i): x[place], (found.readings, found.steps, found.checks)
+            )
+            place = {"experiment": "support"} | {n: key[n] for n in ("family", "task", "regime")}
+            place |= {"occlusion": level, "method": method, "seed": seed}
+            own = cell_metrics(readings, np.asarray(readings.log_density), coverages(readings), counted)
+            said = step_metrics(steps, counted, config["particles"]) | check_metrics(checks)
+            out.append(place | said | own | {"film": None})
+    return out
+
+
+def _shot(found: dict[str, Runs], valid: np.ndarray) -> tuple[int, Shot]:
+    """The seed, episode and channel that no-support loses for longest while the gates keep it, to show a loss."""
+
+    def lost(method: str) -> np.ndarray:  # (seeds, episodes, channels)
+        readings = jax.tree.map(lambda x: x[:, FILM_LEVEL], found[method].readings)
+        return (readings.lost & readings.hidden & valid[..., None]).sum(2)
+
+    worth = lost("no-support") - 1000 * (lost("adaptive") + lost("two-sided"))
+    seed, episode, channel = (int(i) for i in np.unravel_index(int(np.argmax(worth)), worth.shape))
+    return seed, Shot(FILM_LEVEL, episode, channel)
+
+
+def _shown(run: Runs, shot: Shot, episode: Episode) -> dict[str, Any]:
+    """A film as plain lists; `lost_at` is the first of the hidden readings that count as lost."""
+    rows = episode.steps + 1
+    film: Film = jax.tree.map(lambda x: x[0, :rows], run.film)
+    lost = np.flatnonzero(run.readings.lost[0, shot.level, shot.episode, :rows, shot.channel] & ~film.seen)
+    channel = episode.channels[shot.channel].name
+    touched = np.zeros(rows, bool)
+    if episode.contacts:
+        for pair, on in touches(episode, threshold=1e-3, minimum_run=2).items():
+            touched |= on & (channel.rpartition(".")[0] in pair)
+    return {
+        "channel": channel, "dt": episode.dt, "truth": episode.observations[:, shot.channel].tolist(),
+        "seen": film.seen.astype(int).tolist(), "particles": film.particles.tolist(),
+        "weights": film.weights.tolist(), "contact": touched.astype(int).tolist(),
+        "lost_at": int(lost[0]) if lost.size else None,
+    }  # fmt: skip
