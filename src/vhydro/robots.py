@@ -121,18 +121,18 @@ def couplings(
     The best of some starts, drawn from the list's seed. The noise is shared by all modes: a mode with a noise of its
     own would tell speeds apart and not contacts.
     """
-    rows = max(e.steps for log in logs for e in log)
-    data = [_displacements(log, rows) for log in logs]
+    most, rows = max(len(log) for log in logs), max(e.steps for log in logs for e in log)
+    data = [_displacements(log, most, rows) for log in logs]
     starts = [_guessed(d, modes, np.random.default_rng(seed)) for d, seed in zip(data, seeds, strict=True)]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *data)
-    found = _climbed(stacked, jnp.asarray(np.stack(starts), jnp.float32), np.sqrt(2) * sensor_noise)
+    found = _climbed(stacked, jnp.asarray(np.stack(starts), jnp.float32), float(np.sqrt(2) * sensor_noise))
     best = np.argmax(np.asarray(found.score), axis=1)
     return [jax.tree.map(lambda x, i=i, b=b: np.asarray(x[i, b], np.float64), found) for i, b in enumerate(best)]
 
 
-def _displacements(episodes: Sequence[Episode], rows: int) -> Displacements:
-    """The displacements of some episodes, padded to this many rows; those with a hidden end do not count."""
-    shape = (len(episodes), rows, len(episodes[0].channels))
+def _displacements(episodes: Sequence[Episode], most: int, rows: int) -> Displacements:
+    """The displacements of episodes, padded to this many of as many rows; those with a hidden end do not count."""
+    shape = (most, rows, len(episodes[0].channels))
     moved, hand, valid = np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(shape[:2], bool)
     axis = _axes(episodes[0])
     for i, e in enumerate(episodes):
@@ -175,16 +175,16 @@ def _climbed(data: Displacements, gain: Float[Array, "seeds restarts modes chann
 
 
 def _climbed_once(data: Displacements, gain: Float[Array, "modes channels"], floor: float) -> Couplings:
-    modes = gain.shape[0]
-    count = jnp.maximum(data.valid.sum(), 1)
+    modes, dtype = gain.shape[0], gain.dtype
+    count = jnp.maximum(data.valid.sum(), 1).astype(dtype)
     spread = jnp.sqrt((data.moved**2).sum((0, 1)) / count)
     leave = (1 - STAY) / max(modes - 1, 1)
     first = Couplings(
         gain=gain,
-        transition=jnp.where(jnp.eye(modes, dtype=bool), STAY if modes > 1 else 1.0, leave),
-        start=jnp.full(modes, 1 / modes),
+        transition=jnp.where(jnp.eye(modes, dtype=bool), STAY if modes > 1 else 1.0, leave).astype(dtype),
+        start=jnp.full(modes, 1 / modes, dtype),
         residual=jnp.maximum(spread, floor),
-        score=jnp.zeros(()),
+        score=jnp.zeros((), dtype),
     )
     return jax.lax.fori_loop(0, ROUNDS, lambda _, now: _improved(data, now, count, floor), first)
 
@@ -201,7 +201,7 @@ def _improved(data: Displacements, now: Couplings, count, floor: float) -> Coupl
     # A gain is 0 or about 1: a prior of that width keeps a mode of few rows from inventing one.
     gain = (share * moved * hand).sum((0, 1)) / ((share * hand**2).sum((0, 1)) + now.residual**2)
     residual = jnp.sqrt((share * error**2).sum((0, 1, 2)) / count)
-    moves, starts = pairs.sum(0) + PRIOR, weight[:, 0].sum(0) + PRIOR
+    moves, starts = pairs.sum(0) + PRIOR, (weight[:, 0] * data.valid[:, :1]).sum(0) + PRIOR
     return Couplings(
         gain, moves / moves.sum(1, keepdims=True), starts / starts.sum(), jnp.maximum(residual, floor),
         value.sum() / count,

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Key
 
 from vhydro.certificate import Gate, adaptive, conservative, no_support
 from vhydro.episodes import Batch, Episode, pad
@@ -92,6 +92,6 @@ def stacked(lists: list[list[Episode]], length: int) -> Batch:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
 
 
-def seed_keys(seeds: int, stream: int) -> PRNGKeyArray:
+def seed_keys(seeds: int, stream: int) -> Key[Array, "seeds"]:
     """One key for every seed and purpose."""
     return jax.vmap(lambda s: jax.random.fold_in(jax.random.key(s), stream))(np.arange(seeds))

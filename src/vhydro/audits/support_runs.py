@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from vhydro.emission import LinearEmission
 from vhydro.episodes import Batch
@@ -89,7 +89,7 @@ def runs(
     *,
     sensor_noise: float,
     burst: int,
-    keys: PRNGKeyArray,
+    keys: Key[Array, "seeds"],
     checked: bool = True,
     shot: Shot | None = None,
 ) -> Runs:
@@ -104,7 +104,7 @@ def runs(
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _shown(batch: Batch, levels: Float[Array, "levels"], groups: tuple[int, ...], burst: int, keys: PRNGKeyArray):
+def _shown(batch: Batch, levels: Float[Array, "levels"], groups: tuple[int, ...], burst: int, keys):
     """What every seed sees at every level: (seeds, levels, episodes, rows, channels)."""
 
     def at(valid, level, key):

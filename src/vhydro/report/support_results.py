@@ -14,6 +14,7 @@ REMEDY = "Run the support audit again for this folder, or give the folder of a f
 
 FAMILIES = ("contact", "sawyer-bridge")
 REGIMES = ("matched", "shift", "lit")
+PLAIN = "plain"  # of few methods, tasks and seeds: it shows a loss and is in no comparison
 LEVELS = (0.0, 0.25, 0.5, 0.75, 0.9)
 HARDEST = LEVELS[-1]
 NOMINAL = tuple(round(0.05 * k, 2) for k in range(1, 20))  # of the intervals whose coverage a cell holds
@@ -218,7 +219,7 @@ def _row(record: Record, where: str) -> Row:
 
 
 def _place(record: Record, where: str) -> Place:
-    for name, known in (("family", FAMILIES), ("regime", REGIMES), ("method", [m.key for m in METHODS])):
+    for name, known in (("family", FAMILIES), ("regime", (*REGIMES, PLAIN)), ("method", [m.key for m in METHODS])):
         if record[name] not in known:
             raise ValueError(f"{where} has the {name} {record[name]!r}; expected one of {', '.join(known)}.")
     occlusion = _number(record, "occlusion", where)

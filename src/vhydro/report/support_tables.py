@@ -15,6 +15,7 @@ from vhydro.report.support_results import (
     METRICS,
     NLL,
     NO_SUPPORT,
+    PLAIN,
     SEEDS,
     SMOOTH,
     TWO_SIDED,
@@ -158,7 +159,7 @@ def loss_words(results: Results) -> str:
     decided = {place: verdict for place in _ablations(results) if (verdict := collapses(results, place)) is not None}
     shift = {p: v for p, v in decided.items() if p.regime == "shift"}
     families = [_family_words(results, [p for p in shift if p.family == family]) for family in results.families]
-    others = [_regime_words(regime, decided) for regime in results.regimes if regime != "shift"]
+    others = [_regime_words(regime, decided) for regime in (*results.regimes, PLAIN) if regime != "shift"]
     return " ".join(word for word in (_verdict(shift), *families, *others, _most_lost(results)) if word)
 
 
@@ -172,7 +173,7 @@ def _regime_words(regime: str, decided: dict[Place, bool]) -> str:
 
 
 def _ablations(results: Results) -> list[Place]:
-    families, regimes = results.families, results.regimes
+    families, regimes = results.families, (*results.regimes, PLAIN)
     return [Place(f, r, o, m) for f in families for r in regimes for o in HARD_LEVELS for m in (NO_SUPPORT, SMOOTH)]
 
 
@@ -214,7 +215,8 @@ def _most_lost(results: Results) -> str:
 def loss_table(results: Results) -> str:
     """NLL and lost share of the ablations and of the gate at the hard levels, beside the paper's NLL."""
     methods = [m.key for m in results.methods if m.key in (ADAPTIVE, NO_SUPPORT, SMOOTH, TWO_SIDED)]
-    places = [Place(f, r, o, "") for f in results.families for r in results.regimes for o in HARD_LEVELS]
+    regimes = (*results.regimes, PLAIN)
+    places = [Place(f, r, o, "") for f in results.families for r in regimes for o in HARD_LEVELS]
     body = [_loss_line(results, place, methods) for place in places if place.occlusion in results.levels(*place[:2])]
     head = ["NLL <small>(paper’s), share lost; red: collapse</small>", *(escape(m) for m in methods)]
     return table_html(head, body, kind="bars") if body else ""
