@@ -1,4 +1,4 @@
-"""The demo at its smallest: fits are checked but skipped, for they take long to compile; the rest is real."""
+"""The demo at its smallest: once with real fits, else with fits checked but skipped, for they take long to compile."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,18 @@ from vhydro.storage import load
 from vhydro.training import Fit, Parts, _refuse_unfit, _trainable
 
 METHODS = ["adaptive", "conservative", "no-support", "exact guide"]
-TINY = DemoConfig(model_steps=1, guide_steps=1, train=6, test=2, particles=16, repeats=2)
+TINY = DemoConfig(model_steps=2, guide_steps=2, train=6, test=2, particles=16, repeats=2)
+
+
+def test_the_whole_demo_fits_filters_and_writes(tmp_path):
+    """Here and not in a file of its own: what it compiles for the filters serves every test below."""
+    out = tmp_path / "demo"
+    run_demo(replace(TINY, out=out), quiet=True)
+    summary = json.loads((out / "summary.json").read_text("utf-8"))
+    for row in summary["rows"]:
+        assert all(np.isfinite(v) for k, v in row.items() if k != "method"), row
+    assert set(load(out / "model.safetensors").parts) == {"model", "proposal"}
+    assert (out / "index.html").stat().st_size > 10_000
 
 
 def skipped_fit(start, train, validation, *, key, config, progress) -> Fit:

@@ -36,9 +36,8 @@ def loss_records(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, 
     seed, shot = _shot(found, np.asarray(batch.valid))
     own = jax.tree.map(lambda x: x[seed : seed + 1], batch)
     for m in METHODS:
-        again = runs(
-            [fits[m][seed]], settings[m], own, LEVELS, groups, keys=keys[seed : seed + 1], shot=shot, **options
-        )
+        alone = [fits[m][seed]], settings[m], own, LEVELS, groups
+        again = runs(*alone, keys=keys[seed : seed + 1], shot=shot, **hiding)
         record = next(r for r in records if _is_of(r, m, seed))
         record["film"] = _shown(again, shot, test[seed][shot.episode])
     return records
