@@ -3,7 +3,7 @@
 import os
 
 # Most of the suite's time is compiling small programs that run once: ask for little optimisation, before jax starts.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
 
 import jax
 import jaxtyping
@@ -17,7 +17,7 @@ settings.load_profile("house")
 jaxtyping.install_import_hook("vhydro", "beartype.beartype")
 
 # A file runs on one worker; those that take longest go first, so that none is left over at the end.
-LONGEST = ("test_training", "test_evidence", "test_robust", "test_objective", "test_demo_whole", "test_stream")
+LONGEST = ("test_training", "test_evidence", "test_robust", "test_objective", "test_demo", "test_stream")
 
 
 def pytest_collection_modifyitems(items):

@@ -98,7 +98,7 @@ def physical(logs):
 
 @pytest.fixture(scope="module")
 def resumed(logs, tmp_path_factory):
-    """The run of `plain` on logs with other labels, killed at its second checkpoint and called again; the checkpoint."""
+    """The run of `plain` with other labels, killed at its second checkpoint and called again; and that checkpoint."""
     path, saves = tmp_path_factory.mktemp("run") / "run.safetensors", []
     relabelled = [replace(e, labels={"mode": 1 - e.labels["mode"]}) for e in logs]
 
