@@ -10,7 +10,7 @@ from vhydro.audits.support_fits import LEVELS, REGIMES, fitted, seed_keys, setti
 from vhydro.audits.support_metrics import cell_metrics, check_metrics, coverages, step_metrics
 from vhydro.audits.support_runs import Film, Runs, Shot, runs
 from vhydro.episodes import Episode
-from vhydro.labels.contact import touches
+from vhydro.labels.contact import SUPPORTS, touches
 from vhydro.occlusion import channel_groups
 
 REGIME = "plain"
@@ -81,14 +81,18 @@ def _shown(run: Runs, shot: Shot, episode: Episode) -> dict[str, Any]:
     rows = episode.steps + 1
     film: Film = jax.tree.map(lambda x: x[0, :rows], run.film)
     lost = np.flatnonzero(run.readings.lost[0, shot.level, shot.episode, :rows, shot.channel] & ~film.seen)
-    channel = episode.channels[shot.channel].name
-    touched = np.zeros(rows, bool)
-    if episode.contacts:
-        for pair, on in touches(episode, threshold=1e-3, minimum_run=2).items():
-            touched |= on & (channel.rpartition(".")[0] in pair)
     return {
-        "channel": channel, "dt": episode.dt, "truth": episode.observations[:, shot.channel].tolist(),
+        "channel": episode.channels[shot.channel].name, "dt": episode.dt, "truth": episode.observations[:, shot.channel].tolist(),
         "seen": film.seen.astype(int).tolist(), "particles": film.particles.tolist(),
-        "weights": film.weights.tolist(), "contact": touched.astype(int).tolist(),
+        "weights": film.weights.tolist(), "contact": held(episode).astype(int).tolist(),
         "lost_at": int(lost[0]) if lost.size else None,
     }  # fmt: skip
+
+
+def held(episode: Episode) -> np.ndarray:
+    """The rows in which the hand touches something that is not a support."""
+    touched = np.zeros(episode.steps + 1, bool)
+    if episode.contacts:
+        for pair, on in touches(episode, threshold=1e-3, minimum_run=2).items():
+            touched |= on & ("hand" in pair and SUPPORTS.isdisjoint(pair))
+    return touched
