@@ -82,7 +82,8 @@ def _shown(run: Runs, shot: Shot, episode: Episode) -> dict[str, Any]:
     film: Film = jax.tree.map(lambda x: x[0, :rows], run.film)
     lost = np.flatnonzero(run.readings.lost[0, shot.level, shot.episode, :rows, shot.channel] & ~film.seen)
     return {
-        "channel": episode.channels[shot.channel].name, "dt": episode.dt, "truth": episode.observations[:, shot.channel].tolist(),
+        "channel": episode.channels[shot.channel].name, "dt": episode.dt,
+        "truth": episode.observations[:, shot.channel].tolist(),
         "seen": film.seen.astype(int).tolist(), "particles": film.particles.tolist(),
         "weights": film.weights.tolist(), "contact": held(episode).astype(int).tolist(),
         "lost_at": int(lost[0]) if lost.size else None,
