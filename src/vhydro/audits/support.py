@@ -35,11 +35,11 @@ METRICS = (
 class SupportAuditConfig:
     """`vhydro audit support`: filters that differ in how they keep branches alive, from full sight to 90 % dark."""
 
-    family: Literal["contact", "sawyer", "both"] = "both"
+    family: Literal["contact", "sawyer", "both"] = "both"  # four simulated tasks each
     # trained over all levels, at up to 25 % hidden, in full light and then tested in longer dark spells; and, with few
     # seeds, the setting in which branches are lost
     regime: Literal["matched", "shift", "lit", "plain", "all"] = "all"
-    seeds: int = 20
+    seeds: int = 20  # each with logs divided, noise, darkness and starts of its own
     out: Path = Path("results/support")  # where cells, summary, figures and page go
     data: Path | None = None  # folder with the recorded logs of every task; the shipped sample if not given
     # one task a family, one regime, two seeds and short fits on the shipped sample: a small honest run that says so
@@ -50,8 +50,8 @@ class SupportAuditConfig:
     sensor_noise: float = 0.005  # metres, added to every reading: a simulator's are exact, no camera's are
     burst: int = 10  # rows over which hiding is smoothed
     workers: int | None = None  # processes; 0: this one
-    on: Literal["local", "ray"] = "local"
-    address: str | None = None  # of a Ray cluster
+    on: Literal["local", "ray"] = "local"  # this machine, or a Ray cluster
+    address: str | None = None  # of the Ray cluster; an embedded one if not given
     fresh: bool = False  # begin anew where results of another configuration are
 
     def __post_init__(self):
