@@ -37,7 +37,6 @@ from vhydro.episodes import Episode
 from vhydro.occlusion import channel_groups
 
 HERE = Path(__file__).parent
-GRID = HERE.parent / "results" / "support" / "run.json"
 GROUP = {"family": "contact", "task": "PickCube", "regime": "shift", "method": "adaptive"}
 BLOCK = 10  # training steps that are timed together
 PIECES = ("step", "validation", "filter", "records")
@@ -104,13 +103,13 @@ class CellGroup:
         chosen = asdict(support.SupportAuditConfig(particles=setting.particles))
         self.config: dict[str, Any] = chosen | {"data": setting.data}
         noise = self.config["sensor_noise"]
-        parts = [divided(self.key["task"], setting.data, None, seed, noise) for seed in range(setting.seeds)]
+        parts = [divided(self.key["task"], setting.data, seed, noise) for seed in range(setting.seeds)]
         train, validation, self.test = ([p[i] for p in parts] for i in range(3))
         # The audit's own starts and training settings: it is asked for a fit, and the question is kept.
         with patch.object(support_fits, "fit", Asked):
             self.asked: Any = support_fits.fitted(GROUP["method"], GROUP["regime"], self.config, train, validation)
         self.groups = channel_groups(self.test[0][0])
-        self.rows = max(e.steps + 1 for e in episodes_of(self.key["task"], setting.data, None))
+        self.rows = max(e.steps + 1 for e in episodes_of(self.key["task"], setting.data))
         self.episodes = len(train[0]), len(validation[0]), len(self.test[0])
         self._prepare_fit(self.asked)
         self._prepare_filter(noise)
@@ -272,9 +271,6 @@ def write(path: Path, entry: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     found = json.loads(path.read_text("utf-8")) if path.exists() else {}
     found[jax.default_backend()] = entry
-    if GRID.exists():
-        run = json.loads(GRID.read_text("utf-8"))
-        found["grid"] = {name: run[name] for name in ("seconds", "cells", "devices", "commits")}
     write_whole(path, json.dumps(found, indent=1) + "\n")
 
 

@@ -12,7 +12,9 @@ from vhydro.calibration import (
     band_of,
     conformal_factors,
     covered,
+    excesses,
     hidden_share,
+    implied_log_density,
 )
 
 NORMAL = norm.ppf((1 + LEVELS) / 2)
@@ -157,3 +159,19 @@ def test_bad_scores_are_refused(change, words):
 def test_a_calibration_that_means_nothing_is_refused(factors, groups, edges, words):
     with pytest.raises(ValueError, match=words):
         Calibration(jnp.asarray(factors), groups, edges)
+
+
+def test_the_implied_density_has_a_twentieth_of_its_mass_between_two_levels_and_one_in_all():
+    factors = np.cumsum(0.2 + np.random.default_rng(0).exponential(size=19))
+    grid = np.linspace(0, factors[-1] + 60, 200_001)
+    sd, tail = np.full(grid.shape, 2.0), np.full(grid.shape, 1.5)
+    density = 2 * np.exp(implied_log_density(grid, sd, np.broadcast_to(factors, (grid.size, 19)), tail))
+    mass = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(grid))]) * 2.0
+    np.testing.assert_allclose(np.interp(factors, grid, mass), LEVELS, atol=1e-3)
+    assert mass[-1] == pytest.approx(1, abs=1e-3)
+
+
+def test_the_excess_beyond_the_last_level_is_a_mean_and_one_where_there_is_none():
+    factors = np.broadcast_to(LEVELS, (1, 1, 2, 19))
+    score, zero = np.array([0.5, 1.95, 2.95]), np.zeros(3, int)
+    np.testing.assert_allclose(excesses(score, zero, zero, zero, factors)[0, 0], [1.5, 1.0])

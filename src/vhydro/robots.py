@@ -65,10 +65,8 @@ def _most_spread(points: np.ndarray, count: int) -> list[int]:
 def seen_by_hand(episode: Episode, bodies: Sequence[str] | None = None) -> Episode:
     """The log with the places of bodies as channels, a group each, and the hand's motion as inputs."""
     bodies = bodies_of(episode) if bodies is None else bodies
-    hand, fingers = _place(episode, "tcp"), episode.columns(group="gripper")
-    fingers = [
-        i for i in fingers if ".finger_" in episode.channels[i].name and "velocity" not in episode.channels[i].name
-    ]
+    hand, names = _place(episode, "tcp"), [c.name for c in episode.channels]
+    fingers = [i for i in episode.columns(group="gripper") if FINGER.fullmatch(names[i])]
     if len(hand) != 3 or not fingers:
         raise ValueError(
             f"{episode.source or 'the log'} shows {len(hand)} of tcp.x, tcp.y, tcp.z and {len(fingers)} fingers; "

@@ -106,7 +106,7 @@ def test_every_published_row_stands_beside_one_of_ours():
 
 
 def test_a_seed_adds_its_own_noise_and_divides_in_its_own_way():
-    first, again, other = (divided("PickCube", None, None, seed, 0.005) for seed in (0, 0, 3))
+    first, again, other = (divided("PickCube", None, seed, 0.005) for seed in (0, 0, 3))
     assert [len(part) for part in first] == [1, 1, 1]
     for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a[0].observations, b[0].observations)
@@ -118,6 +118,8 @@ def test_missing_logs_and_wrong_tasks_are_named(tmp_path):
         logs_of("PickCube", str(tmp_path))
     with pytest.raises(ValueError, match=r"no task \['tower'\] in contact"):
         SupportAuditConfig(family="contact", tasks=("tower",))
+    with pytest.raises(ValueError, match=r"--quick runs 2 seeds of 60 steps on the shipped sample"):
+        SupportAuditConfig(quick=True, data=tmp_path)
     with pytest.raises(ValueError, match="sensor_noise is 0"):
         SupportAuditConfig(sensor_noise=0.0)
 

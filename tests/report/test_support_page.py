@@ -343,3 +343,9 @@ def test_a_summary_without_rows_or_meta_is_refused(folder):
     path.write_text(json.dumps({"rows": [{k: v for k, v in rows[0].items() if k != METRICS[0].key}]}), "utf-8")
     with pytest.raises(ValueError, match="has no commit"):
         read_results(folder)
+
+
+def test_a_run_of_the_loss_setting_alone_has_a_page(tmp_path):
+    folder = written_folder(tmp_path, regimes=("plain",), methods=("adaptive", "no-support", "two-sided"), seeds=5)
+    text = write_support_page(folder).read_text("utf-8")
+    assert "In plain, no-support in 0 of 4 cases collapses." in text

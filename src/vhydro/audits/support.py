@@ -60,6 +60,11 @@ class SupportAuditConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
         if not self.sensor_noise > 0:
             raise ValueError(f"sensor_noise is {self.sensor_noise}; expected a positive number of metres.")
+        if self.quick and (self.data, self.seeds, self.steps) != (None, 20, 200):
+            raise ValueError(
+                f"--quick runs {QUICK['seeds']} seeds of {QUICK['steps']} steps on the shipped sample; data, seeds and "
+                "steps were given as well. Leave them out, or leave out --quick."
+            )
         known = [t for f in self.families for t in FAMILIES[f]]
         if unknown := [t for t in self.tasks if t not in known]:
             raise ValueError(f"no task {unknown} in {', '.join(self.families)}; there are {known}.")
@@ -77,7 +82,7 @@ class SupportAuditConfig:
 
 
 QUICK_TASKS = {"contact": ("PickCube",), "sawyer-bridge": ("bridge",)}
-QUICK: dict[str, Any] = {"seeds": 2, "steps": 60, "data": None}
+QUICK = {"seeds": 2, "steps": 60}
 
 
 def run_support_audit(config: SupportAuditConfig) -> Path:
@@ -86,24 +91,32 @@ def run_support_audit(config: SupportAuditConfig) -> Path:
 
     if config.quick:
         quick_tasks = config.tasks or tuple(t for f in config.families for t in QUICK_TASKS[f])
-        config = replace(config, **QUICK, tasks=quick_tasks)
+        config = _quickened(config, quick_tasks)
     asked = groups(config)
     plain = _plain(config, sorted({g.key["task"] for g in asked}))
     results = run_grid(
         asked, work, plain, config.out,
         workers=config.workers, on=config.on, address=config.address, fresh=config.fresh,
     )  # fmt: skip
-    write_summary(config.out, meta(results, config.seeds) | {"quick": config.quick}, summary_rows(results.cells))
+    seeds = len({cell["seed"] for cell in results.cells})
+    write_summary(config.out, meta(results, seeds) | {"quick": config.quick}, summary_rows(results.cells))
     page = write_support_page(config.out)
     print(page)
     return page
+
+
+def _quickened(config: SupportAuditConfig, tasks: tuple[str, ...]) -> SupportAuditConfig:
+    small = replace(config, tasks=tasks)
+    for name, value in QUICK.items():  # past the check, which is of what a user gave
+        object.__setattr__(small, name, value)
+    return small
 
 
 def _plain(config: SupportAuditConfig, tasks: list[str]) -> dict[str, Any]:
     """What decides the numbers, the logs included."""
     data = None if config.data is None else str(config.data)
     names = ("particles", "steps", "sensor_noise", "burst")
-    logs = {task: fingerprint(task, data, None) for task in tasks}
+    logs = {task: fingerprint(task, data) for task in tasks}
     return {name: getattr(config, name) for name in names} | {"quick": config.quick, "data": data, "logs": logs}
 
 
@@ -146,12 +159,12 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     seeds = range(key["seeds"])
     if key["regime"] == support_loss.REGIME:
         return _rounded(support_loss.loss_records(key, config))
-    parts = [divided(key["task"], config["data"], None, seed, config["sensor_noise"]) for seed in seeds]
+    parts = [divided(key["task"], config["data"], seed, config["sensor_noise"]) for seed in seeds]
     train, validation, test = ([p[i] for p in parts] for i in range(3))
     method, regime = key["method"], key["regime"]
     parts = fitted(method, regime, config, train, validation).every
     settings = settings_of(method, regime, config["particles"], history=True, pareto=True)
-    length = max(e.steps + 1 for e in episodes_of(key["task"], config["data"], None))
+    length = max(e.steps + 1 for e in episodes_of(key["task"], config["data"]))
     bodies, batch = channel_groups(test[0][0]), stacked(test, length)
     burst = REGIMES[regime].longer * config["burst"]
     run = partial(runs, parts, settings, sensor_noise=config["sensor_noise"], burst=burst)

@@ -41,7 +41,7 @@ def logs_of(task: str, data: str | None) -> Dataset:
 
 
 @cache
-def episodes_of(task: str, data: str | None, most: int | None) -> tuple[Episode, ...]:
+def episodes_of(task: str, data: str | None) -> tuple[Episode, ...]:
     """The logs of a task as the hand sees them, contacts included."""
     logs = logs_of(task, data)
     if len(logs) < 3:
@@ -49,26 +49,30 @@ def episodes_of(task: str, data: str | None, most: int | None) -> tuple[Episode,
             f"{logs.path} has {len(logs)} episodes; expected at least 3, one each to train, validate, test."
         )
     bodies = bodies_of(logs[0])
-    return tuple(seen_by_hand(logs[i], bodies) for i in range(min(len(logs), most or len(logs))))
+    episodes = tuple(seen_by_hand(logs[i], bodies) for i in range(len(logs)))
+    for name, episode in zip(logs.names, episodes, strict=True):
+        if not episode.observed.all():
+            raise ValueError(f"{logs.path} hides readings in {name}; the audit hides them itself and needs the truth.")
+    return episodes
 
 
-def fingerprint(task: str, data: str | None, most: int | None) -> str:
-    """What tells logs apart: a digest of their readings and inputs, to seven digits."""
+def fingerprint(task: str, data: str | None) -> str:
+    """What tells logs apart: a digest of their readings and inputs, to six decimals."""
     digest = sha256()
-    for e in episodes_of(task, data, most):
+    for e in episodes_of(task, data):
         for values in (e.observations, e.actions):
             digest.update(np.round(np.asarray(values, np.float64), 6).tobytes())
     return digest.hexdigest()[:12]
 
 
 def divided(
-    task: str, data: str | None, most: int | None, seed: int, sensor_noise: float
+    task: str, data: str | None, seed: int, sensor_noise: float
 ) -> tuple[list[Episode], list[Episode], list[Episode]]:
     """A seed's episodes to train, validate and test, with the sensor noise that the seed adds to every reading."""
     random = np.random.default_rng([seed, 0])
     noisy = [
         replace(e, observations=e.observations + sensor_noise * random.normal(size=e.observations.shape))
-        for e in episodes_of(task, data, most)
+        for e in episodes_of(task, data)
     ]
     names = tuple(str(i) for i in range(len(noisy)))
     whole = Dataset("audit", Path(data or "sample"), names, lambda i: noisy[i])

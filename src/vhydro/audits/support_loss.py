@@ -23,9 +23,9 @@ FILM_LEVEL = LEVELS.index(0.75)
 def loss_records(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     """The records of three methods on one task, and in one of each the film of an occluded contact."""
     seeds = key["seeds"]
-    parts = [divided(key["task"], config["data"], None, seed, config["sensor_noise"]) for seed in range(seeds)]
+    parts = [divided(key["task"], config["data"], seed, config["sensor_noise"]) for seed in range(seeds)]
     train, validation, test = ([p[i] for p in parts] for i in range(3))
-    length = max(e.steps + 1 for e in episodes_of(key["task"], config["data"], None))
+    length = max(e.steps + 1 for e in episodes_of(key["task"], config["data"]))
     groups, batch = channel_groups(test[0][0]), stacked(test, length)
     hiding = {"sensor_noise": config["sensor_noise"], "burst": REGIMES[REGIME].longer * config["burst"]}
     fits = {m: fitted(m, REGIME, config, train, validation).every for m in METHODS}
@@ -33,7 +33,10 @@ def loss_records(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, 
     keys = seed_keys(seeds, 1)
     found = {m: runs(fits[m], settings[m], batch, LEVELS, groups, keys=keys, **hiding) for m in METHODS}
     records = [r for m in METHODS for r in _records(key, config, m, found[m], np.asarray(batch.valid))]
-    seed, shot = _shot(found, np.asarray(batch.valid))
+    shot_of = _shot(found, np.stack([_padded_rows([held(e) for e in own], length) for own in test]))
+    if shot_of is None:
+        return records
+    seed, shot = shot_of
     own = jax.tree.map(lambda x: x[seed : seed + 1], batch)
     for m in METHODS:
         alone = [fits[m][seed]], settings[m], own, LEVELS, groups
@@ -64,14 +67,20 @@ def _records(key, config, method: str, found: Runs, valid: np.ndarray) -> list[d
     return out
 
 
-def _shot(found: dict[str, Runs], valid: np.ndarray) -> tuple[int, Shot]:
-    """The seed, episode and channel that no-support loses for longest while the gates keep it, to show a loss."""
+def _padded_rows(rows: list[np.ndarray], length: int) -> np.ndarray:
+    return np.stack([np.pad(r, (0, length - len(r))) for r in rows])
+
+
+def _shot(found: dict[str, Runs], touching: np.ndarray) -> tuple[int, Shot] | None:
+    """The seed, episode and channel that no-support loses for longest in contact while the gates keep it, if any."""
 
     def lost(method: str) -> np.ndarray:  # (seeds, episodes, channels)
         readings = jax.tree.map(lambda x: x[:, FILM_LEVEL], found[method].readings)
-        return (readings.lost & readings.hidden & valid[..., None]).sum(2)
+        return (readings.lost & readings.hidden & touching[..., None]).sum(2)
 
     worth = lost("no-support") - 1000 * (lost("adaptive") + lost("two-sided"))
+    if worth.max() <= 0:
+        return None
     seed, episode, channel = (int(i) for i in np.unravel_index(int(np.argmax(worth)), worth.shape))
     return seed, Shot(FILM_LEVEL, episode, channel)
 

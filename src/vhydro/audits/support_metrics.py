@@ -16,7 +16,7 @@ from vhydro.calibration import (
     implied_log_density,
 )
 
-HALF = int(np.argmin(np.abs(LEVELS - 0.9)))  # where 0.9 is among the levels
+NINETY = int(np.argmin(np.abs(LEVELS - 0.9)))  # where 0.9 is among the levels
 
 TELLING = 1.0  # a bound above this, on a relative variance, says nothing
 
@@ -76,7 +76,7 @@ def cell_metrics(readings: Readings, log_density: np.ndarray, inside: np.ndarray
         share = inside[chosen].mean(0) if some else None
         out[f"nll{name}"] = -float(log_density[chosen].astype(np.float64).mean()) if some else None
         out[f"ece{name}"] = float(np.abs(share - LEVELS).mean()) if share is not None else None
-        out[f"cov90{name}"] = float(share[HALF]) if share is not None else None
+        out[f"cov90{name}"] = float(share[NINETY]) if share is not None else None
         if not name:
             out["coverage"] = [float(s) for s in share] if share is not None else None
     out["lost"] = float(readings.lost[dark].mean()) if dark.any() else None

@@ -63,7 +63,7 @@ MEANINGS = {
     "plain": "the setting in which branches are lost, in few seeds of one task a family: as lit, with guides trained "
     "three times as long and populations resampled without look-ahead; its film is of the contact that no-support "
     "loses for longest while the gates keep it",
-    "readings": "places of bodies with 5 mm of sensor noise added; the hand and its fingers are inputs and never dark",
+    "readings": "places of bodies with sensor noise added; the hand and its fingers are inputs and never dark",
     "occlusion": "share of the readings that is hidden, in bursts; the same for every method",
     "adaptive": "the paper’s rule: the least λ that its guide-free certificate allows, with the learned guide",
     "conservative": "a large fixed λ, with the learned guide",
@@ -89,8 +89,8 @@ MEANINGS = {
     "nothing; a cell is above its bound "
     "where the realised variance of those steps exceeds it by more than three standard errors of the draws",
     "k̂": "Pareto shape of the largest weights; above 0.7 their mean cannot be trusted",
-    "lost": "share of hidden readings further than 5 belief standard deviations and 3 sensor noises from every "
-    "particle",
+    "lost": "share of hidden readings that are further than 3 sensor noises from every particle and further than 5 "
+    "standard deviations from the belief’s mean",
     "collapse": "NLL more than 1 nat per channel above adaptive’s, and by more than three standard errors",
     "SEM": "standard error of the mean over cells; “within one SEM” is that of the best method",
 }

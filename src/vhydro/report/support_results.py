@@ -122,7 +122,7 @@ class Results(NamedTuple):
 
     @property
     def regimes(self) -> list[str]:
-        return _known(REGIMES, (place.regime for place, _ in self.rows))
+        return _known(REGIMES, (place.regime for place, _ in self.rows)) or [PLAIN]
 
     @property
     def methods(self) -> list[Method]:

@@ -159,8 +159,12 @@ def loss_words(results: Results) -> str:
     decided = {place: verdict for place in _ablations(results) if (verdict := collapses(results, place)) is not None}
     shift = {p: v for p, v in decided.items() if p.regime == "shift"}
     families = [_family_words(results, [p for p in shift if p.family == family]) for family in results.families]
-    others = [_regime_words(regime, decided) for regime in (*results.regimes, PLAIN) if regime != "shift"]
+    others = [_regime_words(regime, decided) for regime in _every_regime(results) if regime != "shift"]
     return " ".join(word for word in (_verdict(shift), *families, *others, _most_lost(results)) if word)
+
+
+def _every_regime(results: Results) -> list[str]:
+    return [*dict.fromkeys((*results.regimes, PLAIN))]
 
 
 def _regime_words(regime: str, decided: dict[Place, bool]) -> str:
@@ -173,7 +177,7 @@ def _regime_words(regime: str, decided: dict[Place, bool]) -> str:
 
 
 def _ablations(results: Results) -> list[Place]:
-    families, regimes = results.families, (*results.regimes, PLAIN)
+    families, regimes = results.families, _every_regime(results)
     return [Place(f, r, o, m) for f in families for r in regimes for o in HARD_LEVELS for m in (NO_SUPPORT, SMOOTH)]
 
 
@@ -215,7 +219,7 @@ def _most_lost(results: Results) -> str:
 def loss_table(results: Results) -> str:
     """NLL and lost share of the ablations and of the gate at the hard levels, beside the paper's NLL."""
     methods = [m.key for m in results.methods if m.key in (ADAPTIVE, NO_SUPPORT, SMOOTH, TWO_SIDED)]
-    regimes = (*results.regimes, PLAIN)
+    regimes = _every_regime(results)
     places = [Place(f, r, o, "") for f in results.families for r in regimes for o in HARD_LEVELS]
     body = [_loss_line(results, place, methods) for place in places if place.occlusion in results.levels(*place[:2])]
     head = ["NLL <small>(paper’s), share lost; red: collapse</small>", *(escape(m) for m in methods)]
