@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from vhydro.audits.grid import run_grid
-from vhydro.audits.support import METRICS, SupportAuditConfig, groups, summary_rows, work
+from vhydro.audits.support import METRICS, SupportAuditConfig, groups, run_support_audit, summary_rows, work
 from vhydro.audits.support_data import divided, logs_of
 from vhydro.audits.support_fits import FITTED, LEVELS, METHODS, REGIMES, gate_of, settings_of
 from vhydro.audits.support_metrics import calibrated, cell_metrics, check_metrics, coverages, step_metrics
@@ -116,10 +116,12 @@ def test_a_seed_adds_its_own_noise_and_divides_in_its_own_way():
 def test_missing_logs_and_wrong_tasks_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"has neither PickCube-v1.h5 nor PickCube.npz"):
         logs_of("PickCube", str(tmp_path))
-    with pytest.raises(ValueError, match=r"no task \['tower'\] in contact"):
+    with pytest.raises(ValueError, match="no task tower in family contact; there are PickCube"):
         SupportAuditConfig(family="contact", tasks=("tower",))
-    with pytest.raises(ValueError, match=r"--quick runs 2 seeds of 60 steps on the shipped sample"):
+    with pytest.raises(ValueError, match="--quick always runs 2 seeds of 60 steps on the shipped sample"):
         SupportAuditConfig(quick=True, data=tmp_path)
+    with pytest.raises(ValueError, match="a full run needs --data FOLDER"):
+        run_support_audit(SupportAuditConfig(out=tmp_path))
     with pytest.raises(ValueError, match="sensor_noise is 0"):
         SupportAuditConfig(sensor_noise=0.0)
 

@@ -36,13 +36,14 @@ class SupportAuditConfig:
     """`vhydro audit support`: filters that differ in how they keep branches alive, from full sight to 90 % dark."""
 
     family: Literal["contact", "sawyer", "both"] = "both"  # four simulated tasks each
-    # trained over all levels, at up to 25 % hidden, in full light and then tested in longer dark spells; and, with few
-    # seeds, the setting in which branches are lost
+    # matched: trained at all levels; shift: at up to 25 % hidden; lit: in full light, tested in dark spells three times
+    # as long; plain: as lit, trained longer, no look-ahead, one task a family, 5 seeds
     regime: Literal["matched", "shift", "lit", "plain", "all"] = "all"
     seeds: int = 20  # each with logs divided, noise, darkness and starts of its own
     out: Path = Path("results/support")  # where cells, summary, figures and page go
-    data: Path | None = None  # folder with the recorded logs of every task; the shipped sample if not given
-    # one task a family, one regime, two seeds and short fits on the shipped sample: a small honest run that says so
+    data: Path | None = None  # folder with the recorded logs of every task
+    # one task a family, shift unless --regime is given, two seeds of 60 steps on the shipped sample: about 4 minutes on
+    # two cores
     quick: bool = False
     tasks: tuple[str, ...] = ()  # of the family; all of them if not given
     particles: int = 64  # of every filter
@@ -62,12 +63,12 @@ class SupportAuditConfig:
             raise ValueError(f"sensor_noise is {self.sensor_noise}; expected a positive number of metres.")
         if self.quick and (self.data, self.seeds, self.steps) != (None, 20, 200):
             raise ValueError(
-                f"--quick runs {QUICK['seeds']} seeds of {QUICK['steps']} steps on the shipped sample; data, seeds and "
-                "steps were given as well. Leave them out, or leave out --quick."
+                f"--quick always runs {QUICK['seeds']} seeds of {QUICK['steps']} steps on the shipped sample; it goes "
+                "with none of --data, --seeds and --steps. Leave those out, or leave out --quick."
             )
         known = [t for f in self.families for t in FAMILIES[f]]
         if unknown := [t for t in self.tasks if t not in known]:
-            raise ValueError(f"no task {unknown} in {', '.join(self.families)}; there are {known}.")
+            raise ValueError(f"no task {', '.join(unknown)} in family {self.family}; there are {', '.join(known)}.")
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -89,6 +90,11 @@ def run_support_audit(config: SupportAuditConfig) -> Path:
     """The path of the audit's page, after every cell was computed or found."""
     from vhydro.report.support import write_support_page
 
+    if config.data is None and not config.quick:
+        raise ValueError(
+            "a full run needs --data FOLDER with the recorded logs of every task (record them with `vhydro collect`). "
+            "For a small run on the shipped sample use --quick."
+        )
     if config.quick:
         quick_tasks = config.tasks or tuple(t for f in config.families for t in QUICK_TASKS[f])
         config = _quickened(config, quick_tasks)

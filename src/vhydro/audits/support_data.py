@@ -35,7 +35,7 @@ def logs_of(task: str, data: str | None) -> Dataset:
     if not found:
         raise ValueError(
             f"{data} has neither {names[0]} nor {names[1]}, the logs of {task}. Record them with `vhydro collect`, or "
-            "leave out --data for a --quick run on the shipped sample."
+            "use --quick without --data for a small run on the shipped sample."
         )
     return read(found[0])
 
