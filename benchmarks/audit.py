@@ -28,8 +28,8 @@ import numpy as np
 
 from provenance import provenance
 from vhydro import training
-from vhydro.audits import places, support, support_fits, support_runs
-from vhydro.audits.store import write_whole
+from vhydro.audits import places, support, support_fits, support_records, support_runs
+from vhydro.audits.store import rounded, write_whole
 from vhydro.audits.support_data import divided, episodes_of, logs_of
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
@@ -153,8 +153,8 @@ class CellGroup:
         """The cells of every seed."""
         out, valid = [], np.asarray(self.batch.valid)
         for seed in range(self.key["seeds"]):
-            out += support._seed_records(self.key, self.config, self.tested, None, valid, self.groups, seed)
-        return support._rounded(out)
+            out += support_records.seed_records(self.key, self.config, GROUP["method"], self.tested, valid, seed)
+        return rounded(out, support.DIGITS)
 
 
 def seconds(call: Callable[[], Any]) -> float:

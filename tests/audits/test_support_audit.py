@@ -58,7 +58,7 @@ def test_calibration_mends_intervals_and_density():
     assert found.log_density.mean() == pytest.approx(best, abs=0.06)
 
 
-def test_a_belief_that_was_right_keeps_its_density():
+def test_a_belief_that_was_right_loses_hardly_anything_by_calibration():
     valid = np.ones((2, 30, 40), bool)
     test = readings(1.0, seed=1)
     found = calibrated(readings(1.0, seed=0), valid, test, valid, CHANNELS)

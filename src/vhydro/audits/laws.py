@@ -20,7 +20,7 @@ from vhydro.audits.laws_truth import (
     trial,
     true_law,
 )
-from vhydro.audits.store import write_whole
+from vhydro.audits.store import rounded, write_whole
 from vhydro.audits.summary import meta, published, published_row, rows, write_summary
 from vhydro.baselines.sindy import Method, sindy
 from vhydro.laws.ablations import without_hamiltonian, without_modes, without_sparsity
@@ -169,7 +169,7 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
             | record
             | {"modes_accuracy": agreement, "theorem": theorem}
         )
-    return _rounded(out)
+    return rounded(out, 7)
 
 
 @dataclass(frozen=True)
@@ -279,17 +279,6 @@ def _implied(problem: Problem, energy, dissipation, n: int) -> dict[str, float]:
         if np.isnan(problem.dissipation[axis]):
             out[f"friction{along}"] = float(dissipation[axis])
     return out
-
-
-def _rounded(value: Any) -> Any:
-    """Floats to seven digits: what is beyond depends on the machine."""
-    if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(v) for v in value]
-    if isinstance(value, float | np.floating):
-        return float(f"{value:.7g}") if np.isfinite(value) else None
-    return value
 
 
 def summary_rows(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import vhydro
 from vhydro.report.files import plain, version
 
@@ -40,6 +42,17 @@ def _listed(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"found {value!r} ({type(value).__name__}), which JSON cannot hold; return numbers, text or lists.")
+
+
+def rounded(value: Any, digits: int) -> Any:
+    """The value with its floats to so many digits, for what is beyond depends on the machine; null if not finite."""
+    if isinstance(value, dict):
+        return {k: rounded(v, digits) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(v, digits) for v in value]
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.{digits}g}") if np.isfinite(value) else None
+    return value
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -6,24 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from vhydro.audits import support_loss
 from vhydro.audits.grid import Group, run_grid
+from vhydro.audits.store import rounded
 from vhydro.audits.summary import meta, published, published_row, rows, write_summary
 from vhydro.audits.support_data import FAMILIES, PUBLISHED_TASKS, divided, episodes_of, fingerprint
 from vhydro.audits.support_fits import CONFORMAL, FITTED, LEVELS, REGIMES, fitted, seed_keys, settings_of, stacked
-from vhydro.audits.support_metrics import (
-    calibrated,
-    cell_metrics,
-    check_metrics,
-    coverages,
-    step_metrics,
-)
-from vhydro.audits.support_runs import Readings, Runs, Steps, runs
+from vhydro.audits.support_records import seed_records
+from vhydro.audits.support_runs import runs
 from vhydro.occlusion import channel_groups
 
+DIGITS = 5  # of every number that is kept
 METRICS = (
     "ess", "relative_weight_variance", "empirical_relative_variance", "realised_variance", "nll", "nll_hidden", "ece",
     "ece_hidden", "cov90", "cov90_hidden", "mixing", "certified", "redrawn", "bounded", "bound", "bound_realised",
@@ -164,7 +159,7 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     """The records of one method on one task: every seed is fitted, then filters its test episodes at every level."""
     seeds = range(key["seeds"])
     if key["regime"] == support_loss.REGIME:
-        return _rounded(support_loss.loss_records(key, config))
+        return rounded(support_loss.loss_records(key, config), DIGITS)
     parts = [divided(key["task"], config["data"], seed, config["sensor_noise"]) for seed in seeds]
     train, validation, test = ([p[i] for p in parts] for i in range(3))
     method, regime = key["method"], key["regime"]
@@ -181,48 +176,8 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
         calibrating = run(held, LEVELS, bodies, keys=seed_keys(key["seeds"], 2), checked=False), np.asarray(held.valid)
     records = []
     for seed in seeds:
-        records += _seed_records(key, config, tested, calibrating, np.asarray(batch.valid), bodies, seed)
-    return _rounded(records)
-
-
-def _seed_records(key, config, tested: Runs, calibrating, valid, groups, seed: int) -> list[dict[str, Any]]:
-    """The records of one seed, at every level."""
-
-    def of(tree, *index):
-        return jax.tree.map(lambda x: x[index], tree)
-
-    counted = valid[seed].copy()
-    counted[:, 0] = False  # the first row is never hidden
-    readings: Readings = of(tested.readings, seed)
-    inside = {key["method"]: (coverages(readings), np.asarray(readings.log_density))}
-    if calibrating is not None:
-        held, held_valid = calibrating
-        kept = np.broadcast_to(held_valid[seed], readings.hidden.shape[:1] + held_valid[seed].shape).copy()
-        kept[..., 0] = False
-        rows = np.broadcast_to(counted, readings.hidden.shape[:1] + counted.shape)
-        found = calibrated(of(held.readings, seed), kept, readings, rows, groups)
-        inside[CONFORMAL] = found.inside, found.log_density
-    records = []
-    for i, level in enumerate(LEVELS):
-        steps: Steps = of(tested.steps, seed, i)
-        shared = step_metrics(steps, counted, config["particles"]) | check_metrics(of(tested.checks, seed, i))
-        for method, (within, log_density) in inside.items():
-            place = {"experiment": "support"} | {n: key[n] for n in ("family", "task", "regime")}
-            place |= {"occlusion": level, "method": method, "seed": seed}
-            own = cell_metrics(of(readings, i), log_density[i], within[i], counted)
-            records.append(place | shared | own | {"film": None})
-    return records
-
-
-def _rounded(value: Any) -> Any:
-    """Floats to five digits: what is beyond depends on the machine."""
-    if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(v) for v in value]
-    if isinstance(value, float | np.floating):
-        return float(f"{value:.5g}") if np.isfinite(value) else None
-    return value
+        records += seed_records(key, config, method, tested, np.asarray(batch.valid), seed, calibrating, bodies)
+    return rounded(records, DIGITS)
 
 
 # --- the summary ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 
 from vhydro.audits.support_data import divided, episodes_of
 from vhydro.audits.support_fits import LEVELS, REGIMES, fitted, seed_keys, settings_of, stacked
-from vhydro.audits.support_metrics import cell_metrics, check_metrics, coverages, step_metrics
+from vhydro.audits.support_records import seed_records
 from vhydro.audits.support_runs import Film, Runs, Shot, runs
 from vhydro.episodes import Episode
 from vhydro.labels.contact import SUPPORTS, touches
@@ -32,7 +32,8 @@ def loss_records(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, 
     settings = {m: settings_of(m, REGIME, config["particles"], history=True, pareto=True) for m in METHODS}
     keys = seed_keys(seeds, 1)
     found = {m: runs(fits[m], settings[m], batch, LEVELS, groups, keys=keys, **hiding) for m in METHODS}
-    records = [r for m in METHODS for r in _records(key, config, m, found[m], np.asarray(batch.valid))]
+    valid = np.asarray(batch.valid)
+    records = [r for m in METHODS for s in range(seeds) for r in seed_records(key, config, m, found[m], valid, s)]
     shot_of = _shot(found, np.stack([_padded_rows([held(e) for e in own], length) for own in test]))
     if shot_of is None:
         return records
@@ -48,23 +49,6 @@ def loss_records(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, 
 
 def _is_of(record: dict[str, Any], method: str, seed: int) -> bool:
     return (record["method"], record["seed"], record["occlusion"]) == (method, seed, LEVELS[FILM_LEVEL])
-
-
-def _records(key, config, method: str, found: Runs, valid: np.ndarray) -> list[dict[str, Any]]:
-    out = []
-    for seed in range(key["seeds"]):
-        counted = valid[seed].copy()
-        counted[:, 0] = False  # the first row is never hidden
-        for i, level in enumerate(LEVELS):
-            readings, steps, checks = jax.tree.map(
-                lambda x, place=(seed, i): x[place], (found.readings, found.steps, found.checks)
-            )
-            place = {"experiment": "support"} | {n: key[n] for n in ("family", "task", "regime")}
-            place |= {"occlusion": level, "method": method, "seed": seed}
-            own = cell_metrics(readings, np.asarray(readings.log_density), coverages(readings), counted)
-            said = step_metrics(steps, counted, config["particles"]) | check_metrics(checks)
-            out.append(place | said | own | {"film": None})
-    return out
 
 
 def _padded_rows(rows: list[np.ndarray], length: int) -> np.ndarray:

@@ -1,12 +1,8 @@
 """The page of the laws audit, from its result files: what was recovered, how well, and against whom."""
 
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
-from plotly.graph_objects import Figure
-
-from vhydro.report.files import staged
 from vhydro.report.laws_figures import SCATTERED, heat_figure, overview_figure, scatter_figure, strip_figure
 from vhydro.report.laws_results import METRICS, Results, Row, read_results
 from vhydro.report.laws_tables import bar_table, caveats, comparison_table, comparison_words, headline
@@ -19,7 +15,7 @@ from vhydro.report.laws_theorem import (
     task_colours,
     theorem_words,
 )
-from vhydro.report.page import figure_html, page
+from vhydro.report.page import figure_html, legend_html, page, write_page
 
 STYLE = f"""<style>
 h3 {{ font-size: 15px; font-weight: 600; margin: 22px 0 0; }}
@@ -66,10 +62,7 @@ MEANINGS = {
 
 def write_laws_page(folder: Path) -> Path:
     """The path of the page, `folder/index.html`, made from the audit's `cells.jsonl` and `summary.json` there."""
-    text = laws_page(read_results(folder))
-    with staged(folder) as scratch:
-        (scratch / "index.html").write_text(text, "utf-8")
-    return folder / "index.html"
+    return write_page(folder, laws_page(read_results(folder)))
 
 
 def laws_page(results: Results) -> str:
@@ -81,7 +74,7 @@ def laws_page(results: Results) -> str:
         bar_table(results),
         f"<p class='quiet'>{escape(caveats(results))}</p>",
         "<h2>Error against noise</h2><p class='quiet'>Means over systems and seeds. A black dash is the bar.</p>",
-        _legend({m.kind: m.colour for m in results.methods()}),
+        legend_html({m.kind: m.colour for m in results.methods()}),
         figure_html(overview_figure(results), "overview"),
         _equations(results),
         "<h2>Every method in every setting</h2>",
@@ -119,17 +112,17 @@ def _cell_sections(results: Results) -> list[str]:
         "<h2>Coefficients</h2><p class='quiet'>Every term and seed: estimate against truth, on the line when right. At "
         "true 0 are terms that should not be there, at estimate 0 terms that were missed. Logarithmic beyond ±0.001; "
         "what is beyond ±10⁴ is at the edge. Lasso stands a little to the left, no-sparsity to the right.</p>",
-        _legend({m.title: m.colour for m in reversed(SCATTERED)}),
-        _figure(scatter_figure(results), "scatter"),
+        legend_html({m.title: m.colour for m in reversed(SCATTERED)}),
+        figure_html(scatter_figure(results), "scatter", library=False),
         f"<h2>Supports</h2><p class='quiet'>How often each term is selected, over seeds, at {escape(hardest.title)}, "
         "from never (grey) to always (blue). The first line is the true law; its terms are bold.</p>",
-        _figure(heat_figure(results, hardest), "supports"),
+        figure_html(heat_figure(results, hardest), "supports", library=False),
         "<h2>Physical constants</h2><p class='quiet'>Relative error; a dot per system and seed, a tick at the median. "
         "What is outside 10⁻⁶ to 10² is at the edge.</p>",
-        _figure(strip_figure(results, "physical_constant_error", log=True), "constants"),
+        figure_html(strip_figure(results, "physical_constant_error", log=True), "constants", library=False),
         "<h2>Support precision</h2><p class='quiet'>Share of the selected terms that are true; a dot per system and "
         "seed, a tick at the median.</p>",
-        _figure(strip_figure(results, "support_precision", log=False), "precision"),
+        figure_html(strip_figure(results, "support_precision", log=False), "precision", library=False),
     ]
 
 
@@ -140,24 +133,13 @@ def _theorem_sections(results: Results) -> list[str]:
     return [
         f"<h2>The theorem, measured</h2><p class='quiet'>{escape(theorem_words(entries))} A dot per mode, system, "
         "seed and setting; on the line the bound would be the error itself, above it the bound holds.</p>",
-        _legend(task_colours(entries) | {"does not hold": BROKEN}),
-        _figure(bound_figure(entries), "bound"),
+        legend_html(task_colours(entries) | {"does not hold": BROKEN}),
+        figure_html(bound_figure(entries), "bound", library=False),
         "<h2>Where the noise level ν comes from</h2><p class='quiet'>Share of each part, mean over regressions; at the "
         "end the median of their sum, in columns of unit root mean square.</p>",
-        _legend(dict(PARTS.values())),
-        _figure(parts_figure(entries), "parts"),
+        legend_html(dict(PARTS.values())),
+        figure_html(parts_figure(entries), "parts", library=False),
     ]
-
-
-def _figure(figure: Figure, name: str) -> str:
-    """A figure as `figure_html` has it, without the drawing library: the page's first figure brings that."""
-    config = {"displayModeBar": False, "responsive": True}
-    return figure.to_html(include_plotlyjs=False, full_html=False, div_id=name, default_width="100%", config=config)
-
-
-def _legend(colours: Mapping[str, str]) -> str:
-    items = (f"<span><i style='background:{c}'></i>{escape(name)}</span> " for name, c in colours.items())
-    return f"<div class='legend'>{''.join(items)}</div>"
 
 
 def _footer(meta: Row) -> str:

@@ -1,9 +1,12 @@
 """One self-contained page: text, tables and figures that open without a network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 
 from plotly.graph_objects import Figure
+
+from vhydro.report.files import staged
 
 FONT = "-apple-system, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 INK, QUIET, HAIRLINE, SHADE = "#1c1f23", "#6b7280", "#e5e7eb", "#f1f2f4"
@@ -57,15 +60,28 @@ def page(title: str, sections: Sequence[str]) -> str:
     )
 
 
-def figure_html(figure: Figure, name: str) -> str:
-    """A figure as wide as the page, with the drawing library it needs."""
+def figure_html(figure: Figure, name: str, *, library: bool = True) -> str:
+    """A figure as wide as the page, with the drawing library it needs; a page's first figure brings that for all."""
     return figure.to_html(
-        include_plotlyjs=True,
+        include_plotlyjs=library,
         full_html=False,
         div_id=name,
         default_width="100%",
         config={"displayModeBar": False, "responsive": True},
     )
+
+
+def legend_html(colours: Mapping[str, str]) -> str:
+    """A line of coloured squares with their names."""
+    items = (f"<span><i style='background:{c}'></i>{escape(name)}</span> " for name, c in colours.items())
+    return f"<div class='legend'>{''.join(items)}</div>"
+
+
+def write_page(folder: Path, text: str) -> Path:
+    """The path of the page, `folder/index.html`, which holds the text whole or is as it was before."""
+    with staged(folder) as scratch:
+        (scratch / "index.html").write_text(text, "utf-8")
+    return folder / "index.html"
 
 
 def table_html(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "") -> str:

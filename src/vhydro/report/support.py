@@ -1,13 +1,9 @@
 """The page of the support audit, from its result files: occlusion, branch loss, calibration, and the paper beside."""
 
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
-from plotly.graph_objects import Figure
-
-from vhydro.report.files import staged
-from vhydro.report.page import figure_html, page
+from vhydro.report.page import figure_html, legend_html, page, write_page
 from vhydro.report.support_bars import hardest_table, headline, uniform_table
 from vhydro.report.support_figures import (
     BROKEN,
@@ -98,10 +94,7 @@ MEANINGS = {
 
 def write_support_page(folder: Path) -> Path:
     """The path of the page, `folder/index.html`, made from the audit's `cells.jsonl` and `summary.json` there."""
-    text = support_page(read_results(folder))
-    with staged(folder) as scratch:
-        (scratch / "index.html").write_text(text, "utf-8")
-    return folder / "index.html"
+    return write_page(folder, support_page(read_results(folder)))
 
 
 def support_page(results: Results) -> str:
@@ -143,33 +136,33 @@ def _comparison_sections(results: Results) -> list[str]:
 
 def _figure_sections(results: Results) -> list[str]:
     colours = {m.key: m.colour for m in results.methods}
-    legend = _legend(colours)
+    legend = legend_html(colours)
     first, *others = results.regimes
-    beside = _legend(colours | {"paper, dotted, dots in the method’s colour": PAPER})
+    beside = legend_html(colours | {"paper, dotted, dots in the method’s colour": PAPER})
     metrics = [figure_html(metric_figure(results, first), f"metrics-{first}")]
-    metrics += [_figure(metric_figure(results, regime), f"metrics-{regime}") for regime in others]
+    metrics += [figure_html(metric_figure(results, regime), f"metrics-{regime}", library=False) for regime in others]
     return [
         "<h2>Against occlusion</h2><p class='quiet'>Means with their standard errors. Cov90 should lie in the shaded "
         "band. The two of ours share a filter and differ in their intervals only.</p>",
         *(part for drawn in metrics for part in (beside, drawn)),
         "<h3>Hidden readings alone</h3>",
         legend,
-        _figure(hidden_figure(results), "hidden"),
+        figure_html(hidden_figure(results), "hidden", library=False),
         "<h2>What the gate spends</h2><p class='quiet'>λ, the share of steps that it certifies, the share whose "
         "weights have too heavy a tail, and the variance of a step’s normaliser over 32 repeated draws.</p>",
         legend,
-        _figure(gate_figure(results), "gate"),
+        figure_html(gate_figure(results), "gate", library=False),
         "<h2>The certificate, cell by cell</h2><p class='quiet'>A dot for each cell with a bound; on the line "
         "the bound would be the realised variance itself, above it the bound holds.</p>",
-        _legend(colours | {"above its bound beyond sampling error": BROKEN}),
-        _figure(certificate_figure(results), "certificate"),
+        legend_html(colours | {"above its bound beyond sampling error": BROKEN}),
+        figure_html(certificate_figure(results), "certificate", library=False),
         f"<h2>Calibration at {percent(HARDEST)}</h2><p class='quiet'>Share of true readings inside each central "
         "interval; below the line a belief is too sure of itself, above it not sure enough.</p>",
         legend,
-        _figure(reliability_figure(results), "reliability"),
+        figure_html(reliability_figure(results), "reliability", library=False),
         "<h2>Branches lost</h2><p class='quiet'>Share of hidden readings with no particle near, against occlusion.</p>",
         legend,
-        _figure(lost_figure(results), "lost"),
+        figure_html(lost_figure(results), "lost", library=False),
     ]
 
 
@@ -178,9 +171,12 @@ def _film_sections(results: Results) -> list[str]:
     if not found:
         return []
     key = {"hidden": "#e2e5ea", "contact": CONTACT, "particle with hardly any weight": PALE, "truth": "#1c1f23"}
-    parts = ["<h2>One occluded contact</h2>", _legend(key)]
+    parts = ["<h2>One occluded contact</h2>", legend_html(key)]
     for number, reel in enumerate(found, start=1):
-        parts += [f"<p class='quiet'>{escape(reel_words(reel))}</p>", _figure(reel_figure(reel), f"film-{number}")]
+        parts += [
+            f"<p class='quiet'>{escape(reel_words(reel))}</p>",
+            figure_html(reel_figure(reel), f"film-{number}", library=False),
+        ]
     return parts
 
 
@@ -192,17 +188,6 @@ def _task_sections(results: Results) -> list[str]:
                 parts += [f"<h3>{family}, {regime}</h3><p class='quiet'>{escape(contest_words(blocks))}</p>"]
                 parts += [block_table(blocks, "task", wide=15)]
     return [f"<h2>Task by task at {percent(HARDEST)}</h2>", *parts] if parts else []
-
-
-def _figure(figure: Figure, name: str) -> str:
-    """A figure as `figure_html` has it, without the drawing library: the page's first figure brings that."""
-    config = {"displayModeBar": False, "responsive": True}
-    return figure.to_html(include_plotlyjs=False, full_html=False, div_id=name, default_width="100%", config=config)
-
-
-def _legend(colours: Mapping[str, str]) -> str:
-    items = (f"<span><i style='background:{c}'></i>{escape(name)}</span> " for name, c in colours.items())
-    return f"<div class='legend'>{''.join(items)}</div>"
 
 
 def _footer(meta: Record) -> str:
