@@ -232,19 +232,22 @@ def fit(
     key: PRNGKeyArray,
     config: TrainingConfig = TrainingConfig(),  # noqa: B008 — immutable
     checkpoint: str | Path | None = None,
+    length: int | None = None,
     progress: bool = True,
 ) -> Fit:
     """The fitted model and guide with the best validation score over `config.seeds` restarts.
 
     `start` makes the parameters of one seed from a key, or is a list of them. Episodes are those of all seeds, or a
-    list for every seed. With `checkpoint`, the run is saved at every validation and, called again with the same
-    arguments, goes on where it was stopped.
+    list for every seed. They are padded to `length` rows, by default the longest's; with it, what a seed draws does not
+    depend on the episodes of other seeds. With `checkpoint`, the run is saved at every validation and, called again
+    with the same arguments, goes on where it was stopped.
     """
     starts = _starts(start, config.seeds, key)
     first = _refuse_unfit(starts[0], train, validation, config)
     weights, rest = _stacked(starts, _trainable(starts[0], config.frozen))
     dtype = starts[0].model.dtype
-    program = _Program(config, rest, _padded(train, dtype), _padded(validation, dtype), channel_groups(first))
+    batches = _padded(train, dtype, length), _padded(validation, dtype, length)
+    program = _Program(config, rest, *batches, channel_groups(first))
     state = _fresh(program, weights, program.validate(weights, _validation_key(key)))
     path = None if checkpoint is None else Path(checkpoint)
     notes = {"config": _plain(config), "data": _fingerprint(program, weights, key)}
@@ -295,12 +298,12 @@ def _own(episodes, seeds: int) -> list[Sequence[Episode]]:
     return list(episodes)
 
 
-def _padded(episodes, dtype) -> Batch:
+def _padded(episodes, dtype, length: int | None) -> Batch:
     """The episodes as arrays, with an axis of seeds in front where each has its own."""
     if isinstance(episodes[0], Episode):
-        return pad(episodes, dtype=dtype)
-    longest = max(e.steps + 1 for own in episodes for e in own)
-    batches = [pad(own, dtype=dtype, length=longest) for own in episodes]
+        return pad(episodes, dtype=dtype, length=length)
+    length = length or max(e.steps + 1 for own in episodes for e in own)
+    batches = [pad(own, dtype=dtype, length=length) for own in episodes]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
 
 

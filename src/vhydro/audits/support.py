@@ -13,7 +13,17 @@ from vhydro.audits.grid import Group, run_grid
 from vhydro.audits.store import rounded
 from vhydro.audits.summary import meta, published, published_row, rows, write_summary
 from vhydro.audits.support_data import FAMILIES, PUBLISHED_TASKS, divided, episodes_of, fingerprint
-from vhydro.audits.support_fits import CONFORMAL, FITTED, LEVELS, REGIMES, fitted, seed_keys, settings_of, stacked
+from vhydro.audits.support_fits import (
+    CONFORMAL,
+    FITTED,
+    LEVELS,
+    REGIMES,
+    Stream,
+    fitted,
+    seed_keys,
+    settings_of,
+    stacked,
+)
 from vhydro.audits.support_records import seed_records
 from vhydro.audits.support_runs import runs
 from vhydro.occlusion import channel_groups
@@ -32,7 +42,7 @@ class SupportAuditConfig:
 
     family: Literal["contact", "sawyer", "both"] = "both"  # four simulated tasks each
     # matched: trained at all levels; shift: at up to 25 % hidden; lit: in full light, tested in dark spells three times
-    # as long; plain: as lit, trained longer, no look-ahead, one task a family, 5 seeds
+    # as long; plain: as lit, trained longer, no look-ahead, one task a family
     regime: Literal["matched", "shift", "lit", "plain", "all"] = "all"
     seeds: int = 20  # each with logs divided, noise, darkness and starts of its own
     out: Path = Path("results/support")  # where cells, summary, figures and page go
@@ -136,7 +146,7 @@ def _task_groups(family: str, task: str, regime: str, seeds: int) -> list[Group]
     if regime == support_loss.REGIME:
         if task != support_loss.TASKS[family]:
             return []
-        key = place | {"method": "all", "seeds": min(seeds, support_loss.SEEDS)}
+        key = place | {"method": "all", "seeds": seeds}
         return [Group(key, tuple(_cells(key, support_loss.METHODS)))]
     keys = [place | {"method": method, "seeds": seeds} for method in FITTED]
     return [Group(k, tuple(_cells(k, (k["method"], CONFORMAL)[: 1 + (k["method"] == "two-sided")]))) for k in keys]
@@ -163,20 +173,22 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     parts = [divided(key["task"], config["data"], seed, config["sensor_noise"]) for seed in seeds]
     train, validation, test = ([p[i] for p in parts] for i in range(3))
     method, regime = key["method"], key["regime"]
-    parts = fitted(method, regime, config, train, validation).every
-    settings = settings_of(method, regime, config["particles"], history=True, pareto=True)
     length = max(e.steps + 1 for e in episodes_of(key["task"], config["data"]))
+    fit = fitted(method, regime, config, train, validation, length)
+    settings = settings_of(method, regime, config["particles"], history=True, pareto=True)
     bodies, batch = channel_groups(test[0][0]), stacked(test, length)
     burst = REGIMES[regime].longer * config["burst"]
-    run = partial(runs, parts, settings, sensor_noise=config["sensor_noise"], burst=burst)
-    tested = run(batch, LEVELS, bodies, keys=seed_keys(key["seeds"], 1))
+    run = partial(runs, fit.every, settings, sensor_noise=config["sensor_noise"], burst=burst)
+    tested = run(batch, LEVELS, bodies, keys=seed_keys(key["seeds"], Stream.TEST))
     calibrating = None
     if method == "two-sided":
         held = stacked(validation, length)
-        calibrating = run(held, LEVELS, bodies, keys=seed_keys(key["seeds"], 2), checked=False), np.asarray(held.valid)
+        keys = seed_keys(key["seeds"], Stream.VALIDATION)
+        calibrating = run(held, LEVELS, bodies, keys=keys, checked=False), np.asarray(held.valid)
     records = []
     for seed in seeds:
-        records += seed_records(key, config, method, tested, np.asarray(batch.valid), seed, calibrating, bodies)
+        found = seed_records(key, config, method, tested, np.asarray(batch.valid), seed, calibrating, bodies)
+        records += [r | {"diverged": bool(fit.diverged[seed])} for r in found]
     return rounded(records, DIGITS)
 
 

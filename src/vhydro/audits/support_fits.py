@@ -1,5 +1,6 @@
 """The methods of the support audit: how each mixes, how it filters, and how its model and guide are learned."""
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +19,15 @@ CONFORMAL = "two-sided+conformal"
 METHODS = ("adaptive", "conservative", "no-support", "smooth", "two-sided", CONFORMAL)
 FITTED = METHODS[:-1]  # the last is the one before it with other intervals
 MODES = 3
+
+
+class Stream(IntEnum):
+    """What a seed draws keys for; two purposes never share one."""
+
+    TEST = 1
+    VALIDATION = 2
+    MODEL = 3
+    GUIDE = 4
 
 
 class Regime(NamedTuple):
@@ -59,14 +69,19 @@ def settings_of(method: str, regime: str, particles: int, **options: Any) -> Fil
 
 
 def fitted(
-    method: str, regime: str, config: dict[str, Any], train: list[list[Episode]], validation: list[list[Episode]]
+    method: str,
+    regime: str,
+    config: dict[str, Any],
+    train: list[list[Episode]],
+    validation: list[list[Episode]],
+    length: int,
 ) -> Fit:
     """Every seed's model and guide, learned together on its own episodes with the method's own gate."""
     seeds, trained = len(train), REGIMES[regime].trained
     found = couplings(train, 1 if method == "smooth" else MODES, config["sensor_noise"], seeds=range(seeds))
     starts = []
-    for seed in range(seeds):
-        model_key, guide_key = jax.random.split(jax.random.key(seed))
+    keys = zip(seed_keys(seeds, Stream.MODEL), seed_keys(seeds, Stream.GUIDE), strict=True)
+    for seed, (model_key, guide_key) in enumerate(keys):
         model = robot_model(train[seed], found[seed], sensor_noise=config["sensor_noise"], key=model_key)
         learned = method != "two-sided"
         guide = amortized_proposal(model, hidden=(32, 32), key=guide_key) if learned else conditioned_proposal(model)
@@ -83,7 +98,7 @@ def fitted(
         frozen=GIVEN,
         settings=settings_of(method, regime, 32),
     )
-    return fit(starts, train, validation, key=jax.random.key(2**20), config=training, progress=False)
+    return fit(starts, train, validation, key=jax.random.key(2**20), config=training, length=length, progress=False)
 
 
 def stacked(lists: list[list[Episode]], length: int) -> Batch:
@@ -92,6 +107,6 @@ def stacked(lists: list[list[Episode]], length: int) -> Batch:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
 
 
-def seed_keys(seeds: int, stream: int) -> Key[Array, "seeds"]:
+def seed_keys(seeds: int, stream: Stream) -> Key[Array, "seeds"]:
     """One key for every seed and purpose."""
-    return jax.vmap(lambda s: jax.random.fold_in(jax.random.key(s), stream))(np.arange(seeds))
+    return jax.vmap(lambda s: jax.random.fold_in(jax.random.key(s), int(stream)))(np.arange(seeds))

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from vhydro.audits.support_data import divided, episodes_of
-from vhydro.audits.support_fits import LEVELS, REGIMES, fitted, seed_keys, settings_of, stacked
+from vhydro.audits.support_fits import LEVELS, REGIMES, Stream, fitted, seed_keys, settings_of, stacked
 from vhydro.audits.support_records import seed_records
 from vhydro.audits.support_runs import Film, Runs, Shot, runs
 from vhydro.episodes import Episode
@@ -14,7 +14,6 @@ from vhydro.labels.contact import SUPPORTS, touches
 from vhydro.occlusion import channel_groups
 
 REGIME = "plain"
-SEEDS = 5  # a demonstration, not a comparison
 TASKS = {"contact": "PickCube", "sawyer-bridge": "bridge"}
 METHODS = ("adaptive", "no-support", "two-sided")
 FILM_LEVEL = LEVELS.index(0.75)
@@ -28,19 +27,24 @@ def loss_records(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, 
     length = max(e.steps + 1 for e in episodes_of(key["task"], config["data"]))
     groups, batch = channel_groups(test[0][0]), stacked(test, length)
     hiding = {"sensor_noise": config["sensor_noise"], "burst": REGIMES[REGIME].longer * config["burst"]}
-    fits = {m: fitted(m, REGIME, config, train, validation).every for m in METHODS}
+    fits = {m: fitted(m, REGIME, config, train, validation, length) for m in METHODS}
     settings = {m: settings_of(m, REGIME, config["particles"], history=True, pareto=True) for m in METHODS}
-    keys = seed_keys(seeds, 1)
-    found = {m: runs(fits[m], settings[m], batch, LEVELS, groups, keys=keys, **hiding) for m in METHODS}
+    keys = seed_keys(seeds, Stream.TEST)
+    found = {m: runs(fits[m].every, settings[m], batch, LEVELS, groups, keys=keys, **hiding) for m in METHODS}
     valid = np.asarray(batch.valid)
-    records = [r for m in METHODS for s in range(seeds) for r in seed_records(key, config, m, found[m], valid, s)]
+    records = [
+        r | {"diverged": bool(fits[m].diverged[s])}
+        for m in METHODS
+        for s in range(seeds)
+        for r in seed_records(key, config, m, found[m], valid, s)
+    ]
     shot_of = _shot(found, np.stack([_padded_rows([held(e) for e in own], length) for own in test]))
     if shot_of is None:
         return records
     seed, shot = shot_of
     own = jax.tree.map(lambda x: x[seed : seed + 1], batch)
     for m in METHODS:
-        alone = [fits[m][seed]], settings[m], own, LEVELS, groups
+        alone = [fits[m].every[seed]], settings[m], own, LEVELS, groups
         again = runs(*alone, keys=keys[seed : seed + 1], shot=shot, **hiding)
         record = next(r for r in records if _is_of(r, m, seed))
         record["film"] = _shown(again, shot, test[seed][shot.episode])

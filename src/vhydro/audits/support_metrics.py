@@ -18,6 +18,7 @@ from vhydro.calibration import (
 
 NINETY = int(np.argmin(np.abs(LEVELS - 0.9)))  # where 0.9 is among the levels
 
+FOLDS = 5  # of the validation episodes, to choose a density
 TELLING = 1.0  # a bound above this, on a relative variance, says nothing
 
 Cell = dict[str, Any]
@@ -41,18 +42,27 @@ def calibrated(
     """Intervals and densities of test readings, calibrated on validation ones; axes levels, episodes, rows, channels.
 
     The density of a cell of the calibration is the belief's own or the one its calibrated intervals imply, whichever
-    was likelier on validation.
+    is likelier on validation episodes that the intervals were not calibrated on.
     """
     count, bands = int(groups.max()) + 1, len(EDGES) + 1
     place, test_place = _places(validation, valid, groups), _places(test, test_valid, groups)
     kept = np.broadcast_to(valid[..., None], validation.hidden.shape)
-    score = np.asarray(validation.score, np.float64)
-    group, band, dark = (x[kept] for x in place)
-    factors = conformal_factors(score[kept], group, band, dark.astype(bool), groups=count, bands=bands)
-    tails = excesses(score[kept], group, band, dark, factors)
-    implied = implied_log_density(score, np.asarray(validation.sd), factors[place], tails[place])
+    score, sd = np.asarray(validation.score, np.float64), np.asarray(validation.sd)
+
+    def learned(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        group, band, dark = (x[chosen] for x in place)
+        factors = conformal_factors(score[chosen], group, band, dark.astype(bool), groups=count, bands=bands)
+        return factors, excesses(score[chosen], group, band, dark, factors)
+
+    fold = np.broadcast_to((np.arange(valid.shape[1]) % FOLDS)[:, None, None], kept.shape)
     gain = np.zeros((count, bands, 2))
-    np.add.at(gain, (group, band, dark), (implied - validation.log_density)[kept])
+    for out in range(min(FOLDS, valid.shape[1]) if valid.shape[1] > 1 else 0):
+        factors, tails = learned(kept & (fold != out))
+        held = kept & (fold == out)
+        where = tuple(x[held] for x in place)
+        implied = implied_log_density(score[held], sd[held], factors[where], tails[where])
+        np.add.at(gain, where, implied - np.asarray(validation.log_density)[held])
+    factors, tails = learned(kept)
     test_score = np.asarray(test.score, np.float64)
     other = implied_log_density(test_score, np.asarray(test.sd), factors[test_place], tails[test_place])
     density = np.where(gain[test_place] > 0, other, np.asarray(test.log_density))
