@@ -92,6 +92,7 @@ class Asked(NamedTuple):
     validation: list[list[Episode]]
     key: Any
     config: training.TrainingConfig
+    length: int
     progress: bool
 
 
@@ -105,18 +106,21 @@ class CellGroup:
         noise = self.config["sensor_noise"]
         parts = [divided(self.key["task"], setting.data, seed, noise) for seed in range(setting.seeds)]
         train, validation, self.test = ([p[i] for p in parts] for i in range(3))
+        self.rows = max(e.steps + 1 for e in episodes_of(self.key["task"], setting.data))
         # The audit's own starts and training settings: it is asked for a fit, and the question is kept.
         with patch.object(support_fits, "fit", Asked):
-            self.asked: Any = support_fits.fitted(GROUP["method"], GROUP["regime"], self.config, train, validation)
+            self.asked: Any = support_fits.fitted(
+                GROUP["method"], GROUP["regime"], self.config, train, validation, self.rows
+            )
         self.groups = channel_groups(self.test[0][0])
-        self.rows = max(e.steps + 1 for e in episodes_of(self.key["task"], setting.data))
         self.episodes = len(train[0]), len(validation[0]), len(self.test[0])
         self._prepare_fit(self.asked)
         self._prepare_filter(noise)
 
     def _prepare_fit(self, asked: Asked) -> None:
         weights, rest = training._stacked(asked.starts, training._trainable(asked.starts[0], asked.config.frozen))
-        train, validation = (training._padded(e, asked.starts[0].model.dtype) for e in (asked.train, asked.validation))
+        dtype = asked.starts[0].model.dtype
+        train, validation = (training._padded(e, dtype, asked.length) for e in (asked.train, asked.validation))
         self.program = training._Program(asked.config, rest, train, validation, self.groups)
         self.state = training._fresh(self.program, weights, jnp.zeros(asked.config.seeds))
 
@@ -142,7 +146,9 @@ class CellGroup:
 
     def filter(self) -> support_runs.Runs:
         """What `support_runs.runs` returns, at every level."""
-        hiding, running = jax.vmap(jax.random.split, out_axes=1)(support_fits.seed_keys(len(self.test), 1))
+        hiding, running = jax.vmap(jax.random.split, out_axes=1)(
+            support_fits.seed_keys(len(self.test), support_fits.Stream.TEST)
+        )
         levels = jnp.asarray(support_fits.LEVELS, self.batch.dt.dtype)
         burst = support_fits.REGIMES[GROUP["regime"]].longer * self.config["burst"]
         shown = support_runs._shown(self.batch, levels, tuple(self.groups.tolist()), burst, hiding)
