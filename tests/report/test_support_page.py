@@ -39,7 +39,15 @@ from vhydro.report.support_results import (
     read_results,
     shown,
 )
-from vhydro.report.support_tables import best_of, block_table, contest_words, level_blocks, loss_words, task_blocks
+from vhydro.report.support_tables import (
+    best_of,
+    block_table,
+    caveats,
+    contest_words,
+    level_blocks,
+    loss_words,
+    task_blocks,
+)
 
 KEYS = [m.key for m in METHODS]
 TASKS = {"contact": "PushCube-v1", "sawyer-bridge": "tower"}
@@ -66,7 +74,7 @@ def cell(p: Place, seed: int, rng: np.random.Generator) -> dict:
         numbers |= {"bound": None, "bound_realised": None, "bound_realised_se": None, "certified": None}
     filmed = seed == 0 and p.regime == "shift" and p.occlusion == 0.75
     return place(p) | numbers | {
-        "experiment": "support", "task": TASKS[p.family], "seed": seed, "coverage": list(NOMINAL),
+        "experiment": "support", "task": TASKS[p.family], "seed": seed, "coverage": list(NOMINAL), "diverged": False,
         "film": film(p.method) if filmed and p.method in ("no-support", "adaptive", "two-sided") else None,
     }  # fmt: skip
 
@@ -265,6 +273,17 @@ def test_branch_loss_is_told_as_it_was_measured(folder):
     assert loss_words(read_results(folder)).startswith("No")
 
 
+def test_a_fit_that_diverged_is_counted_once(folder):
+    assert " None of the 30 fits diverged in training. " in caveats(read_results(folder))
+    path = folder / "cells.jsonl"
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for line in lines:
+        diverged = line["regime"] == "lit" and line["method"] in ("smooth", "two-sided", "two-sided+conformal")
+        line["diverged"] = diverged and line["family"] == "contact"
+    path.write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
+    assert " 2 of the 30 fits diverged in training. " in caveats(read_results(folder))
+
+
 def test_merit_and_digits():
     assert merit(ESS, 0.4) > merit(ESS, 0.3)
     assert merit(NLL, 0.4) < merit(NLL, 0.3)
@@ -314,6 +333,8 @@ def test_a_missing_file_is_named(folder, name):
     [
         ('{"family"', '{"family', "line 1 of .*cells.jsonl does not read as JSON"),
         ('"seed": 0, ', "", "line 1 of .*cells.jsonl has no seed; expected"),
+        (', "diverged": false', "", "line 1 of .*cells.jsonl has no diverged; expected"),
+        ('"diverged": false', '"diverged": 0', "has 0 as its diverged; expected true or false"),
         ('"method": "adaptive"', '"method": "adoptive"', "has the method 'adoptive'; expected one of adaptive"),
         ('"ess": 0.5', '"ess": "half"', "has 'half' as its ess; expected a number or null"),
         ('"coverage": [0.05, ', '"coverage": [', "has 18 coverages; expected 19"),

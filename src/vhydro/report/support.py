@@ -56,7 +56,7 @@ MEANINGS = {
     "matched, shift, lit": "trained over all occlusion levels; trained with at most 25 % hidden and tested at all "
     "levels; trained in full light and tested in dark spells three times as long, where guides go astray. The paper "
     "has one regime, and its rows stand beside all of ours",
-    "plain": "the setting in which branches are lost, in few seeds of one task a family: as lit, with guides trained "
+    "plain": "the setting in which branches are lost, on one task a family: as lit, with guides trained "
     "three times as long and populations resampled without look-ahead; its film is of the contact that no-support "
     "loses for longest while the gates keep it",
     "readings": "places of bodies with sensor noise added; the hand and its fingers are inputs and never dark",
@@ -67,7 +67,8 @@ MEANINGS = {
     "smooth": "one mode and λ = 0, with the learned guide",
     "two-sided": "ours: the two-sided certificate, with the exact conditional as guide",
     "two-sided+conformal": "the same filter, with intervals calibrated on validation episodes; its NLL is that of the "
-    "density those intervals imply, or of the belief’s own where that was likelier on validation",
+    "density those intervals imply, or of the belief’s own where that was likelier on validation episodes that the "
+    "intervals were not calibrated on",
     "support-safe": "a method that always keeps some of the model’s own prediction: all but no-support and smooth. "
     "The best is the one that meets most of the four bars, among equals the one with the larger ESS/N, then the "
     "smaller ECE",

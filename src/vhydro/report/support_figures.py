@@ -84,7 +84,8 @@ def lost_figure(results: Results) -> go.Figure:
     figure = panels(1, len(settings), [f"<b>{f}</b>, {r}" for f, r in settings], tall=TALL, horizontal_spacing=0.05)
     for j, setting in enumerate(settings, start=1):
         _occlusion_panel(figure, results, setting, LOST, 1, j)
-    top = max((results.number(p, LOST.key) or 0.0 for p, task in results.rows if task is None), default=0.0)
+    means = [p for p, task in results.rows if task is None]
+    top = max((sum(results.number(p, key) or 0.0 for key in (LOST.key, f"{LOST.key}_sem")) for p in means), default=0.0)
     figure.update_yaxes(range=[-0.04 * (top or 1.0), 1.08 * (top or 1.0)])
     return dressed(figure, TALL + 50, left=46, bottom=30)
 
@@ -196,7 +197,9 @@ def certificate_figure(results: Results) -> go.Figure:
         cells = [c for c in there if c.place[:2] == setting]
         for trace in _certificates(results, cells):
             figure.add_trace(trace, row=1, col=j)
-    figure.update_xaxes(**log_axis(realised), title_text="realised variance")
+    across = log_axis(realised)
+    few = {key: across[key][::-2] for key in ("tickvals", "ticktext")}  # side by side in a narrow panel
+    figure.update_xaxes(**across | few, tickangle=0, title_text="realised variance")
     figure.update_yaxes(**log_axis([*bounds, *realised]))
     figure.update_yaxes(title_text="bound", col=1)
     return dressed(figure, 350, left=52)

@@ -14,7 +14,7 @@ REMEDY = "Run the support audit again for this folder, or give the folder of a f
 
 FAMILIES = ("contact", "sawyer-bridge")
 REGIMES = ("matched", "shift", "lit")
-PLAIN = "plain"  # of few methods, tasks and seeds: it shows a loss and is in no comparison
+PLAIN = "plain"  # of few methods and tasks: it shows a loss and is in no comparison
 LEVELS = (0.0, 0.25, 0.5, 0.75, 0.9)
 HARDEST = LEVELS[-1]
 NOMINAL = tuple(round(0.05 * k, 2) for k in range(1, 20))  # of the intervals whose coverage a cell holds
@@ -98,6 +98,7 @@ class Cell(NamedTuple):
     numbers: Mapping[str, float | None]
     coverage: Sequence[float] | None  # at each of `NOMINAL`
     film: Film | None
+    diverged: bool  # the fit that was run, which then kept its last finite parameters
 
 
 class Row(NamedTuple):
@@ -201,14 +202,16 @@ def _json(text: str, where: str) -> Record:
 
 
 def _cell(record: Record, where: str) -> Cell:
-    _refuse_lacking(record, (*PLACE, "task", "seed", *NUMBERS, "coverage", "film"), where)
-    coverage, film = record["coverage"], record["film"]
+    _refuse_lacking(record, (*PLACE, "task", "seed", *NUMBERS, "coverage", "film", "diverged"), where)
+    coverage, film, diverged = record["coverage"], record["film"], record["diverged"]
     if coverage is not None and (len(coverage) != len(NOMINAL) or None in coverage):
         raise ValueError(f"{where} has {len(coverage)} coverages; expected {len(NOMINAL)} numbers. {REMEDY}")
+    if not isinstance(diverged, bool):
+        raise ValueError(f"{where} has {diverged!r} as its diverged; expected true or false. {REMEDY}")
     numbers = {key: _number(record, key, where) for key in NUMBERS}
     seen = None if coverage is None else [float(share) for share in coverage]
     drawn = None if film is None else _film(film, where)
-    return Cell(_place(record, where), record["task"], int(record["seed"]), numbers, seen, drawn)
+    return Cell(_place(record, where), record["task"], int(record["seed"]), numbers, seen, drawn, diverged)
 
 
 def _row(record: Record, where: str) -> Row:

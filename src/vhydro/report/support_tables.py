@@ -15,6 +15,7 @@ from vhydro.report.support_results import (
     METRICS,
     NLL,
     NO_SUPPORT,
+    OURS,
     PLAIN,
     SEEDS,
     SMOOTH,
@@ -28,6 +29,7 @@ from vhydro.report.support_results import (
     shown,
 )
 
+SHARED = {OURS: TWO_SIDED}  # methods that run the fit of another
 HARD_LEVELS = (0.75, 0.9)  # where the paper's no-support and smooth collapse
 COLLAPSE = 1.0  # nats per channel above adaptive; the paper's smallest gap at the hard levels is 2.6
 CERTAIN = 3.0  # standard errors of the difference
@@ -41,7 +43,7 @@ class Block(NamedTuple):
 
 
 def caveats(results: Results) -> str:
-    """How large the run was, and whether every row of the paper's has ours beside it."""
+    """How large the run was, how many fits diverged, and whether every row of the paper's has ours beside it."""
     tasks = [f"{family}: {', '.join(results.tasks(family)) or 'no task of its own'}" for family in results.families]
     words = f"{results.meta['seeds']} seeds, {len(results.cells):,} cells; {'; '.join(tasks)}."
     if is_small(results):
@@ -49,7 +51,16 @@ def caveats(results: Results) -> str:
     beside = [row for (_, task), row in results.rows.items() if task is None and row.published]
     lacking = sum(row.numbers[metric.key] is None for row in beside for metric in METRICS)
     gaps = f"{lacking} of their numbers are missing" if lacking else "none of their numbers is missing"
-    return f"{words} {len(beside)} rows stand beside one of the paper’s; {gaps}."
+    return f"{words} {_diverged_words(results)} {len(beside)} rows stand beside one of the paper’s; {gaps}."
+
+
+def _diverged_words(results: Results) -> str:
+    """How many fits diverged in training; cells of one fit, whatever their level and intervals, count once."""
+    fits = {
+        (c.place.family, c.task, c.place.regime, SHARED.get(c.place.method, c.place.method), c.seed): c.diverged
+        for c in results.cells
+    }
+    return f"{sum(fits.values()) or 'None'} of the {len(fits):,} fits diverged in training."
 
 
 # --- every method beside the paper's ------------------------------------------------------------------------
