@@ -193,7 +193,7 @@ def _improved(data: Displacements, now: Couplings, count, floor: float) -> Coupl
     error = moved - now.gain * hand
     likely = (-0.5 * (error / now.residual) ** 2 - jnp.log(now.residual)).sum(-1)
     likely = jnp.where(data.valid[..., None], likely, 0.0)
-    chains = jax.vmap(_posterior, in_axes=(0, 0, None, None))
+    chains = jax.vmap(chain_posterior, in_axes=(0, 0, None, None))
     weight, pairs, value = chains(likely, data.valid, now.transition, now.start)
     share = (weight * data.valid[..., None])[..., None]
     # A gain is 0 or about 1: a prior of that width keeps a mode of few rows from inventing one.
@@ -206,7 +206,7 @@ def _improved(data: Displacements, now: Couplings, count, floor: float) -> Coupl
     )  # fmt: skip
 
 
-def _posterior(
+def chain_posterior(
     likely: Float[Array, "rows modes"], valid: Bool[Array, "rows"], transition, start
 ) -> tuple[Float[Array, "rows modes"], Float[Array, "modes modes"], Float[Array, ""]]:
     """Mode probabilities of one chain, its expected transitions, and its log likelihood."""

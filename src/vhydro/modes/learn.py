@@ -1,0 +1,150 @@
+"""A contact model from logs alone: modes, their couplings in words, and how many of them the logs can tell apart."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from vhydro.episodes import Episode
+from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
+from vhydro.modes.switching import Found, floors, switching
+from vhydro.modes.view import ContactView, contact_view
+
+AUTO = "auto"
+MOST = 6  # modes that `auto` tries
+FEWEST_ROWS = 0.01  # share of the rows below which a mode counts as collapsed
+COUPLED = 0.5  # a gain above this is a thing that goes with its drive
+SENSOR = 0.1  # of the noise floor
+LEAST_MOVE = 1e-6  # no mode is ever impossible
+MACHINE = {"gripper": "the fingers on something", "joints": "the arm under load", "end_effector": "the hand held back"}
+
+
+class Tried(NamedTuple):
+    """One number of modes: how likely validation logs are, and how many of its modes differ in what they couple."""
+
+    modes: int
+    validation: float  # log likelihood per row
+    different: int
+
+
+class Learned(NamedTuple):
+    """A contact model, the view it reads logs through, and how the search for it went."""
+
+    model: HybridModel
+    view: ContactView
+    contacts: tuple[str, ...]  # of every mode, in words
+    collapsed: tuple[int, ...]  # modes that hardly occur, or couple nothing else than an earlier one
+    starts: np.ndarray  # validation log likelihood per row of every start
+    tried: tuple[Tried, ...]  # numbers of modes, where they were chosen
+
+
+def learned(
+    train: Sequence[Episode], validation: Sequence[Episode], modes: int | Literal["auto"] = AUTO, *, seed: int = 0
+) -> Learned:
+    """The contact model of raw robot logs; labels and forces are never looked at.
+
+    `auto` takes the most modes that all couple different things and that validation logs speak for. Plain likelihood
+    rises long after contacts are told apart, for further modes split speeds and transients: every mode has to earn its
+    place by a coupling of its own.
+    """
+    if not train or not validation:
+        raise ValueError(
+            f"{len(train)} training and {len(validation)} validation logs; expected at least one of each. The second "
+            "chooses between starts."
+        )
+    if modes != AUTO and modes < 1:
+        raise ValueError(f"modes is {modes}; expected at least 1, or `auto`.")
+    view = contact_view(train)
+    seen, held = [view(e) for e in train], [view(e) for e in validation]
+    floor = floors(seen)
+    counts = range(1, MOST + 1) if modes == AUTO else (modes,)
+    found = [switching(seen, held, count, floor, seed=seed) for count in counts]
+    tried = tuple(
+        Tried(count, float(f.validation.max()), count - len(_collapsed(f, seen[0])))
+        for count, f in zip(counts, found, strict=True)
+    )
+    best = found[_chosen(tried)]
+    return Learned(
+        contact_model(best, floor, seen),
+        view,
+        tuple(contact_words(p, seen[0]) for p in patterns(np.asarray(best.switching.gain), seen[0])),
+        _collapsed(best, seen[0]),
+        best.validation,
+        tried,
+    )
+
+
+def _chosen(tried: Sequence[Tried]) -> int:
+    """The last that is likelier than the one chosen before it, all of its modes different."""
+    best = 0
+    for i, one in enumerate(tried):
+        if one.different == one.modes and one.validation > tried[best].validation:
+            best = i
+    return best
+
+
+def patterns(gain: Float[np.ndarray, "modes channels"], seen: Episode) -> Bool[np.ndarray, "modes things"]:
+    """What every mode couples: each body to the hand, the fingers to something between them, the arm to a load."""
+    columns = [gain[:, [i for i, c in enumerate(seen.channels) if c.group == g]] for g in _groups(seen)]
+    out = [
+        _falls_short(g) if name in MACHINE else (g > COUPLED).any(1)
+        for name, g in zip(_groups(seen), columns, strict=True)
+    ]
+    return np.stack(out, 1)
+
+
+def _groups(seen: Episode) -> list[str]:
+    return list(dict.fromkeys(c.group for c in seen.channels))
+
+
+def _falls_short(gain: np.ndarray) -> np.ndarray:
+    """Modes in which the machine does far less than it does in another with the same command."""
+    size = gain.mean(1)
+    return size < COUPLED * size.max()
+
+
+def contact_words(pattern: Bool[np.ndarray, "things"], seen: Episode) -> str:
+    """What a mode couples, in words."""
+    groups = _groups(seen)
+    bodies = [g for g, on in zip(groups, pattern, strict=True) if on and g not in MACHINE]
+    parts = [f"{' and '.join(bodies)} with the hand"] if bodies else []
+    parts += [MACHINE[g] for g, on in zip(groups, pattern, strict=True) if on and g in MACHINE]
+    return ", ".join(parts) or "nothing"
+
+
+def _collapsed(found: Found, seen: Episode) -> tuple[int, ...]:
+    kept: set[tuple[bool, ...]] = set()
+    out = []
+    for mode, pattern in enumerate(patterns(np.asarray(found.switching.gain), seen)):
+        if found.share[mode] < FEWEST_ROWS or tuple(pattern) in kept:
+            out.append(mode)
+        else:
+            kept.add(tuple(pattern))
+    return tuple(out)
+
+
+def contact_model(found: Found, floor: Float[np.ndarray, "channels"], seen: Sequence[Episode]) -> HybridModel:
+    """The hybrid model of what was found, in units of the noise floor."""
+    gain = found.switching.gain
+    modes, width = gain.shape
+    readings = np.concatenate([e.observations for e in seen])
+    shift = np.nan_to_num(np.nanmean(readings, axis=0))
+    first = (np.stack([e.observations[0] for e in seen]) - shift) / floor
+    kernel = mode_kernel(modes)
+    moves = jnp.asarray(np.log(np.maximum(found.switching.transition, LEAST_MOVE)), jnp.float32)
+    return hybrid_model(
+        replace(kernel, logits=moves),
+        linear_flow(np.broadcast_to(np.eye(width), (modes, width, width)), port=gain[:, :, None] * np.eye(width)),
+        axis_emission(width, range(width), noise=SENSOR),
+        noise=found.switching.noise,
+        start_mode=found.switching.start,
+        start_mean=np.nan_to_num(np.nanmean(first, axis=0)),
+        start_scale=np.maximum(np.nan_to_num(np.nanstd(first, axis=0)), 1.0),
+        shift=shift,
+        scale=floor,
+        action_scale=floor,
+        channels=[c.name for c in seen[0].channels],
+    )
