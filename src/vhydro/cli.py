@@ -18,6 +18,18 @@ VERBS = {
         "LawsCommand",
         "run_laws",
     ),
+    "learn": (
+        "Find the contact modes of robot logs, without labels.",
+        "vhydro.segment",
+        "LearnCommand",
+        "run_learn",
+    ),
+    "segment": (
+        "Cut logs into segments of one contact mode each.",
+        "vhydro.segment",
+        "SegmentCommand",
+        "run_segment",
+    ),
     "audit laws": (
         "Recover the laws of four systems whose equations are known, beside ablations and peers.",
         "vhydro.audits.laws",

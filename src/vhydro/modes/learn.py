@@ -66,7 +66,7 @@ def learned(
         Tried(count, float(f.validation.max()), count - len(_collapsed(f, seen[0])))
         for count, f in zip(counts, found, strict=True)
     )
-    best = found[_chosen(tried)]
+    best = _ordered(found[_chosen(tried)], seen[0])
     return Learned(
         contact_model(best, floor, seen),
         view,
@@ -84,6 +84,15 @@ def _chosen(tried: Sequence[Tried]) -> int:
         if one.different == one.modes and one.validation > tried[best].validation:
             best = i
     return best
+
+
+def _ordered(found: Found, seen: Episode) -> Found:
+    """The same with modes in the order of how much they couple."""
+    pattern = patterns(np.asarray(found.switching.gain), seen)
+    order = sorted(range(len(pattern)), key=lambda m: (pattern[m].sum(), tuple(~pattern[m]), -found.share[m]))
+    s = found.switching
+    moved = s._replace(gain=s.gain[order], transition=s.transition[order][:, order], start=s.start[order])
+    return found._replace(switching=moved, share=found.share[order])
 
 
 def patterns(gain: Float[np.ndarray, "modes channels"], seen: Episode) -> Bool[np.ndarray, "modes things"]:

@@ -1,0 +1,167 @@
+"""`vhydro learn DATA` finds the contact modes of robot logs; `vhydro segment MODEL DATA` says when each was on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+from tyro.conf import Positional
+
+from vhydro.data import read
+from vhydro.data.dataset import Dataset
+from vhydro.episodes import Episode
+from vhydro.model import HybridModel
+from vhydro.modes.learn import AUTO, Learned, learned
+from vhydro.modes.posterior import ModePosterior, mode_posterior
+from vhydro.modes.segments import Segment, segments_of, write_segments
+from vhydro.modes.view import ContactView, view_from_json
+from vhydro.report.files import staged
+from vhydro.report.timeline import Stretch, timeline_svg
+from vhydro.storage import load, save
+
+VALIDATION = 5  # every fifth log chooses between starts and numbers of modes
+
+
+@dataclass(frozen=True)
+class LearnCommand:
+    """Find the contact modes of robot logs, without labels, and keep them as a model."""
+
+    data: Positional[Path]
+    """File or folder of at least two episodes; the format is recognised from its content."""
+    out: Path = Path("contact.safetensors")
+    """The model file, for `vhydro segment`."""
+    modes: int | Literal["auto"] = AUTO
+    """How many modes; auto: the most that all couple different things and that held-out logs speak for."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class SegmentCommand:
+    """Cut logs into segments of one contact mode each, with how sure the model is of them."""
+
+    model: Positional[Path]
+    """A model file, as `vhydro learn` writes it; or any saved hybrid model, whose channels the logs must have."""
+    data: Positional[Path]
+    """File or folder of episodes; the format is recognised from its content."""
+    out: Path = Path("segments")
+    """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz."""
+    seed: int = 0
+    """Of the particles, for models that need them."""
+
+
+def run_learn(config: LearnCommand) -> Learned:
+    """The model, after it was printed and kept."""
+    episodes = [_unlabelled(e) for e in read(config.data)]
+    if len(episodes) < 2:
+        raise ValueError(
+            f"{config.data} has {len(episodes)} episode; expected at least two, one to learn from and one to choose by."
+        )
+    order = np.random.default_rng(config.seed).permutation(len(episodes))
+    held = order[: max(1, len(order) // VALIDATION)]
+    train = [e for i, e in enumerate(episodes) if i not in held]
+    found = learned(train, [episodes[i] for i in held], config.modes, seed=config.seed)
+    notes = {"view": found.view.as_json(), "contacts": list(found.contacts)}
+    save(config.out, notes=notes, model=found.model)
+    print(_words(found))
+    print(config.out)
+    return found
+
+
+def _unlabelled(episode: Episode) -> Episode:
+    return replace(episode, labels={}, contacts=())
+
+
+def _words(found: Learned) -> str:
+    lines = [f"mode {i}: {words}" for i, words in enumerate(found.contacts)]
+    if len(found.tried) > 1:
+        lines += ["", "modes  held-out log likelihood a row  different couplings"]
+        lines += [f"{t.modes:5}  {t.validation:29.3f}  {t.different:19}" for t in found.tried]
+    if len(found.contacts) == 1:
+        lines.append("One mode: the logs give no evidence for more.")
+    elif found.collapsed:
+        which = ", ".join(str(m) for m in found.collapsed)
+        lines.append(f"Collapsed: mode {which} hardly occurs, or couples the same as another. Ask for fewer modes.")
+    return "\n".join(lines)
+
+
+def run_segment(config: SegmentCommand) -> list[list[Segment]]:
+    """The segments of every log, after they were written."""
+    model, view, words = _model(config.model)
+    logs = read(config.data)
+    with staged(config.out) as folder:
+        found, dt = _posteriors(model, view, logs, jax.random.key(config.seed))
+        segments = [segments_of(f.path, f.smoothed) for f in found]
+        _write(folder, logs.names, segments, found, words, dt)
+    rows = sum(len(f.path) for f in found)
+    print(f"{sum(map(len, segments))} segments in {len(found)} logs, {rows:,} rows")
+    if model.modes == 1:
+        print("The model has one mode: there is nothing to tell apart.")
+    print(config.out)
+    return segments
+
+
+def _model(path: Path) -> tuple[HybridModel, ContactView | None, list[str]]:
+    saved = load(path)
+    model = next((p for p in saved.parts.values() if isinstance(p, HybridModel)), None)
+    if model is None:
+        raise ValueError(
+            f"{path} holds {', '.join(saved.parts) or 'nothing'}; expected a hybrid model. Make one with "
+            "`vhydro learn`."
+        )
+    view = view_from_json(saved.notes["view"]) if "view" in saved.notes else None
+    words = saved.notes.get("contacts", [])
+    named = words if len(words) == model.modes else [f"mode {i}" for i in range(model.modes)]
+    return model, view, [str(w) for w in named]
+
+
+def _posteriors(
+    model: HybridModel, view: ContactView | None, logs: Dataset, key: PRNGKeyArray
+) -> tuple[list[ModePosterior], float]:
+    """The modes of every log, and their time step."""
+    found, steps = [], set()
+    for i in range(len(logs)):
+        episode = _seen(_unlabelled(logs[i]), model, view)
+        steps.add(episode.dt)
+        found.append(mode_posterior(model, episode, key=jax.random.fold_in(key, i)))
+    if len(steps) > 1:
+        raise ValueError(
+            f"the logs have steps of {min(steps):g} to {max(steps):g} s; expected one for all. Segment each kind by "
+            "itself."
+        )
+    return found, float(next(iter(steps)))
+
+
+def _seen(episode: Episode, model: HybridModel, view: ContactView | None) -> Episode:
+    """The log as the model sees it."""
+    seen = episode.select(list(model.channels)) if view is None else view(episode)
+    if not seen.observed.any():
+        raise ValueError(
+            f"{episode.source or 'a log'} hides every reading that the model knows; expected some, for there is "
+            "nothing to tell modes by. Leave it out."
+        )
+    return seen
+
+
+def _write(
+    folder: Path,
+    names: Sequence[str],
+    segments: Sequence[Sequence[Segment]],
+    found: Sequence[ModePosterior],
+    words: Sequence[str],
+    dt: float,
+) -> None:
+    stretches = [[Stretch(s.start * dt, s.end * dt, s.mode, s.confidence) for s in log] for log in segments]
+    rows = np.cumsum([0, *(len(f.path) for f in found)])
+    np.savez_compressed(
+        folder / "posteriors.npz",
+        filtered=np.concatenate([f.filtered for f in found]).astype(np.float32),
+        smoothed=np.concatenate([f.smoothed for f in found]).astype(np.float32),
+        path=np.concatenate([f.path for f in found]),
+        first_row=rows,
+        names=np.array(names),
+    )
+    (folder / "timeline.svg").write_text(timeline_svg(names, stretches, words), encoding="utf-8")
+    write_segments(folder / "segments", segments, names, dt)
