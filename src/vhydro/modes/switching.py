@@ -57,13 +57,13 @@ def floors(episodes: Sequence[Episode]) -> np.ndarray:
     """The noise floor of every channel, in its unit: a share of how far things of its kind move in a step."""
     squares = np.stack([np.nanmean(np.diff(e.observations, axis=0) ** 2, axis=0) for e in episodes if e.steps])
     square = np.nan_to_num(np.nanmean(squares, axis=0))
+    if not square.any():
+        raise ValueError("nothing moves in any of the logs; expected motion, without which there is nothing to tell.")
     kinds = np.array([_kind(c.group) for c in episodes[0].channels])
     out = np.empty(len(kinds))
     for kind in set(kinds):
         out[kinds == kind] = FLOOR * np.sqrt(square[kinds == kind].mean())
     out = np.where(kinds == "gripper", np.maximum(out, FLOOR * FINGER_RANGE), out)
-    if not (out > 0).any():
-        raise ValueError("nothing moves in any of the logs; expected motion, without which there is nothing to tell.")
     return np.where(out > 0, out, out[out > 0].min())
 
 

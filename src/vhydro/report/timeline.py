@@ -38,7 +38,7 @@ def timeline_svg(names: Sequence[str], logs: Sequence[Sequence[Stretch]], modes:
     )
 
 
-def _bar(name: str, log: Sequence[Stretch], top: float, scale: float) -> str:
+def _bar(name: str, log: Sequence[Stretch], top: float | int, scale: float) -> str:
     label = name if len(name) <= 22 else f"…{name[-21:]}"
     out = [_text(NAME - 8, top + BAR - 4, label, INK, "end")]
     for s in log:
@@ -50,7 +50,7 @@ def _bar(name: str, log: Sequence[Stretch], top: float, scale: float) -> str:
     return "".join(out)
 
 
-def _legend(modes: Sequence[str]) -> tuple[str, float]:
+def _legend(modes: Sequence[str]) -> tuple[str, int]:
     """A line for each mode, and where the bars begin."""
     lines = [
         f'<rect x="{NAME}" y="{12 + 18 * i}" width="11" height="11" rx="2" fill="{COLOURS[i % len(COLOURS)]}"/>'
@@ -60,12 +60,12 @@ def _legend(modes: Sequence[str]) -> tuple[str, float]:
     return "".join(lines), TOP + 18 * (len(modes) - 1)
 
 
-def _axis(top: float, longest: float, scale: float) -> str:
+def _axis(top: float | int, longest: float, scale: float) -> str:
     step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 3600, 1e9) if longest / s <= 10)
     ticks = [k * step for k in range(int(longest / step) + 1)]
     line = f'<line x1="{NAME}" x2="{NAME + longest * scale:.1f}" y1="{top}" y2="{top}" stroke="{HAIRLINE}"/>'
     return line + "".join(_text(NAME + t * scale, top + 16, f"{t:g} s", QUIET, "middle") for t in ticks)
 
 
-def _text(x: float, y: float, words: str, colour: str, anchor: str = "start") -> str:
+def _text(x: float | int, y: float | int, words: str, colour: str, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{escape(words)}</text>'
