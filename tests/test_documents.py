@@ -1,4 +1,4 @@
-"""The examples of the README and of docs/data.md, laws.md and support.md run as they are written, in order."""
+"""The examples of the README and of docs (data, laws, support, modes) run as they are written, in order."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 def test_every_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
-    for document in ("README.md", "docs/data.md", "docs/laws.md", "docs/support.md"):
+    for document in ("README.md", "docs/data.md", "docs/laws.md", "docs/support.md", "docs/modes.md"):
         blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text("utf-8"), re.DOTALL)
         assert blocks
         for block in blocks:
@@ -23,7 +23,7 @@ def test_every_example_runs(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", *(f"docs/{name}.md" for name in ("data", "certificates", "laws", "hardware", "support"))],
+    ["README.md", *(f"docs/{name}.md" for name in ("data", "certificates", "laws", "hardware", "support", "modes"))],
 )
 def test_links_lead_somewhere(document):
     text = (ROOT / document).read_text("utf-8")

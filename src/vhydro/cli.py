@@ -42,6 +42,12 @@ VERBS = {
         "SupportAuditConfig",
         "run_support_audit",
     ),
+    "audit modes": (
+        "Find contact modes without labels and score them against a proxy and contact truth, beside peers.",
+        "vhydro.audits.modes",
+        "ModesAuditConfig",
+        "run_modes_audit",
+    ),
     "data inspect": (
         "Show what a log file or folder holds.",
         "vhydro.data.inspection",

@@ -96,10 +96,11 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
         segments = [segments_of(f.path, f.smoothed) for f in found]
         _write(folder, logs.names, segments, found, words, dt)
     rows = sum(len(f.path) for f in found)
+    print("\n".join(f"mode {i}: {w}" for i, w in enumerate(words)))
     print(f"{sum(map(len, segments))} segments in {len(found)} logs, {rows:,} rows")
     if model.modes == 1:
         print("The model has one mode: there is nothing to tell apart.")
-    print(config.out)
+    print(config.out / "timeline.svg")
     return segments
 
 
@@ -136,6 +137,12 @@ def _posteriors(
 
 def _seen(episode: Episode, model: HybridModel, view: ContactView | None) -> Episode:
     """The log as the model sees it."""
+    wanted = set(model.channels) if view is None else {f"{body}.x" for body in view.bodies}
+    if missing := wanted - {c.name for c in episode.channels}:
+        raise ValueError(
+            f"{episode.source or 'a log'} does not show {', '.join(sorted(missing))}, which the model was learned "
+            "from; expected logs of the same task. Learn a model of these logs, or give logs of its task."
+        )
     seen = episode.select(list(model.channels)) if view is None else view(episode)
     if not seen.observed.any():
         raise ValueError(

@@ -13,7 +13,7 @@ from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, 
 from vhydro.modes.switching import Found, floors, switching
 from vhydro.modes.view import ContactView, contact_view
 
-AUTO = "auto"
+AUTO: Literal["auto"] = "auto"
 MOST = 6  # modes that `auto` tries
 FEWEST_ROWS = 0.01  # share of the rows below which a mode counts as collapsed
 COUPLED = 0.5  # a gain above this is a thing that goes with its drive

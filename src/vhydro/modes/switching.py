@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float
 from sklearn.cluster import KMeans
 
 from vhydro.episodes import Episode
+from vhydro.filter.run import padded_length
 from vhydro.robots import chain_posterior
 
 WINDOW = 8  # rows whose gains are clustered
@@ -88,7 +89,7 @@ def switching(
     train: Sequence[Episode], validation: Sequence[Episode], modes: int, floor: np.ndarray, *, seed: int
 ) -> Found:
     """The likeliest modes of the training logs; of all starts the one likeliest on validation logs."""
-    rows = max(max(e.steps for e in (*train, *validation)), 1)
+    rows = padded_length(max(max(e.steps for e in (*train, *validation)), 1))  # logs alike share a program
     data, held = pairs_of(train, floor, rows), pairs_of(validation, floor, rows)
     if not bool(data.seen.any()):
         raise ValueError("no two rows in a row were seen in any training log; expected some, to see what moves.")

@@ -52,8 +52,8 @@ MEANINGS = {
     "noise, missing, flips": "noise as a share of the positions’ standard deviation; share of positions hidden; share "
     "of samples given the wrong mode",
     "full, weak form, lasso": "ours (weak form, then shooting); its start alone; the paper’s estimator on derivatives",
-    "no-mode, no-sparsity, no-pH": "one law for all modes; every candidate term kept, in windows of up to "
-    "240 samples where full goes up to 960; accelerations without an energy",
+    "no-mode, no-sparsity, no-pH": "one law for all modes; every candidate term kept, followed through the same "
+    "windows as full; accelerations without an energy",
     "seeds": "0 to 5 were looked at while the method was built, 6 and above were not",
     "SINDy": "PySINDy on the same data, with the same modes or with none; smoothing and threshold are chosen on "
     "held-out episodes, by a rule that was settled in its favour on seeds 0 and 1",
