@@ -17,8 +17,9 @@ from vhydro.baselines.segmenters import ar_hmm, changes, gaussian_hmm, slds
 from vhydro.data.dataset import split
 from vhydro.episodes import Episode
 from vhydro.labels import fit_contact_labeller
+from vhydro.labels.contact import regime_of
 from vhydro.labels.proxy import differences, fit_proxy_labeller
-from vhydro.modes.learn import AUTO, learned
+from vhydro.modes.learn import AUTO, Learned, learned
 from vhydro.modes.metrics import change_points, scores
 from vhydro.modes.posterior import mode_posterior
 from vhydro.modes.view import ContactView, contact_view
@@ -32,7 +33,9 @@ FAMILIES = {
 PUBLISHED_TASKS = {**{task: f"{task}-v1" for task in FAMILIES["maniskill"]}, **NAMES}
 LEVELS = (0.0, 0.5)  # of the test logs; every method learns in full sight
 LABELS = ("proxy", "regime", "configuration")
-METHODS = ("full", "auto", "no-mode", "hmm", "ar-hmm", "slds", "changes")
+# The modes as they are, and two readings of them by what each couples: in touch or not, and free, impact, sustained.
+READINGS = ("full", "full-contact", "full-regime")
+METHODS = (*READINGS, "auto", "no-mode", "hmm", "ar-hmm", "slds", "changes")
 METRICS = ("mode_f1", "ari", "change_point_f1", "change_point_f1_5", "purity", "over", "under", "modes")
 PUBLISHED_LABELS = "proxy"
 DIGITS = 5
@@ -157,9 +160,11 @@ def found_paths(
     out: Paths = {}
     asked: dict[str, int | Literal["auto"]] = {"full": count, "auto": AUTO, "no-mode": 1}
     for name, modes in asked.items():
-        model = learned(train, validation, modes, seed=seed).model
+        found = learned(train, validation, modes, seed=seed)
         for level, logs in seen.items():
-            out[level, name] = [mode_posterior(model, e).path for e in logs]
+            paths = [mode_posterior(found.model, e).path for e in logs]
+            read = zip(READINGS, _readings(found, paths), strict=True) if name == "full" else ((name, paths),)
+            out |= {(level, reading): path for reading, path in read}
     told = [len(change_points(t)) for t in truth]
     shown = [view(e) for e in train]
     for level, logs in seen.items():
@@ -167,6 +172,12 @@ def found_paths(
         for name, peer in _peers(view, train, shown, test, bright, count, told, seed).items():
             out[level, name] = peer()
     return out
+
+
+def _readings(found: Learned, paths: list[np.ndarray]) -> tuple[list[np.ndarray], ...]:
+    """The modes, whether anything is in touch, and the regime, which has a window around every make and break."""
+    touching = [found.touching[path] for path in paths]
+    return paths, [t.astype(int) for t in touching], [regime_of(t) for t in touching]
 
 
 def _peers(view: ContactView, train, shown, test, bright, count: int, told: list[int], seed: int):
@@ -243,8 +254,8 @@ def _published(row: dict[str, Any]) -> dict[str, Any] | None:
 def table(found: Sequence[dict[str, Any]]) -> str:
     """The families' rows as text."""
     head = "".join(f"{name:>7}" for name in ("F1", "ARI", "cp ±2", "cp ±5"))
-    lines = [f"{'family':14}{'hidden':>7}  {'labels':14}{'method':9}{head}{'purity':>8}"]
+    lines = [f"{'family':14}{'hidden':>7}  {'labels':14}{'method':14}{head}{'purity':>8}"]
     for r in (r for r in found if "task" not in r):
         numbers = "".join(f"{r[m]:7.3f}" for m in METRICS[:4]) + f"{r['purity']:8.3f}"
-        lines.append(f"{r['family']:14}{100 * r['occlusion']:6.0f}%  {r['labels']:14}{r['method']:9}{numbers}")
+        lines.append(f"{r['family']:14}{100 * r['occlusion']:6.0f}%  {r['labels']:14}{r['method']:14}{numbers}")
     return "\n".join(lines)

@@ -64,7 +64,7 @@ class ContactLabeller:
         touching = touches(episode, threshold=self.threshold, minimum_run=self.minimum_run)
         any_touch = np.any(list(touching.values()), axis=0) if touching else np.zeros(episode.steps + 1, bool)
         labels = {
-            "regime": _regime(any_touch, self.impact),
+            "regime": regime_of(any_touch, self.impact),
             "configuration": self._configuration(touching, episode.steps + 1),
             "friction": self._friction(episode, touching),
         }
@@ -152,7 +152,7 @@ def configuration_name(configuration: Touching) -> str:
     return ", ".join("+".join(pair) for pair in sorted(configuration)) or "none"
 
 
-def _regime(touching: np.ndarray, impact: int) -> np.ndarray:
+def regime_of(touching: np.ndarray, impact: int = 3) -> np.ndarray:
     """Free or sustained, with an impact window around each make and break."""
     regime = np.where(touching, SUSTAINED, FREE)
     for change in 1 + np.flatnonzero(np.diff(touching.astype(int))):

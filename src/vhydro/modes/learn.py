@@ -36,6 +36,7 @@ class Learned(NamedTuple):
     model: HybridModel
     view: ContactView
     contacts: tuple[str, ...]  # of every mode, in words
+    touching: Bool[np.ndarray, "modes"]  # whether anything is coupled in it
     collapsed: tuple[int, ...]  # modes that hardly occur, or couple nothing else than an earlier one
     starts: np.ndarray  # validation log likelihood per row of every start
     tried: tuple[Tried, ...]  # numbers of modes, where they were chosen
@@ -67,10 +68,12 @@ def learned(
         for count, f in zip(counts, found, strict=True)
     )
     best = _ordered(found[_chosen(tried)], seen[0])
+    found_patterns = patterns(np.asarray(best.switching.gain), seen[0])
     return Learned(
         contact_model(best, floor, seen),
         view,
-        tuple(contact_words(p, seen[0]) for p in patterns(np.asarray(best.switching.gain), seen[0])),
+        tuple(contact_words(p, seen[0]) for p in found_patterns),
+        np.asarray(found_patterns.any(1)),
         _collapsed(best, seen[0]),
         best.validation,
         tried,
