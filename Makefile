@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench-filter bench-laws bench-audit audit-laws audit-support soak maniskill clean sawyer
+.PHONY: help demo test check format bench-filter bench-laws bench-audit audit-laws audit-support audit-modes soak maniskill clean sawyer
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,13 @@ bench-laws: $(VENV)/.sindy ## seconds of one law fit beside PySINDy's STLSQ
 
 bench-audit: $(READY) ## seconds of one cell group of the support audit; DATA=folder for logs of your own
 	$(BIN)/python benchmarks/audit.py $(if $(DATA),--data $(DATA))
+
+$(VENV)/.segmenters: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hmmlearn==0.3.3' 'ruptures==1.1.10'
+	@touch $@
+
+audit-modes: $(VENV)/.segmenters ## the modes audit on the recorded logs in DATA; results in results/modes, resumable
+	$(BIN)/vhydro audit modes --data $(or $(DATA),$(error say where the logs are: make audit-modes DATA=folder))
 
 audit-support: $(READY) ## the support audit in full on the recorded logs in DATA; results in results/support, resumable
 	$(BIN)/vhydro audit support --data $(or $(DATA),$(error say where the logs are: make audit-support DATA=folder))
