@@ -12,7 +12,7 @@ import pytest
 from vhydro.report.laws import write_laws_page
 from vhydro.report.laws_figures import heat_figure, log_axis, overview_figure, scatter_figure, signed_log, strip_figure
 from vhydro.report.laws_results import BARS, COEFFICIENTS, F1, METRICS, Setting, read_results, standing, written
-from vhydro.report.laws_tables import comparison_table, comparison_words, headline
+from vhydro.report.laws_tables import caveats, comparison_table, comparison_words, headline
 from vhydro.report.laws_theorem import bound_figure, parts_figure, regressions, theorem_words
 
 EASY, HARD, FILTERED = (bar.setting for bar in BARS)
@@ -168,6 +168,13 @@ def test_the_theorem_is_counted(folder):
     assert sum(len(t.x) for t in crosses) == 1
 
 
+def test_where_conditions_fail_with_a_bound_there_is_a_panel_and_else_none(folder):
+    entries = regressions(read_results(folder))
+    failing = [*entries, regression(conditions=False) | {"task": "puck", "setting": EASY}]
+    titles = [[note.text for note in bound_figure(some).layout.annotations] for some in (entries, failing)]
+    assert [any("conditions fail" in text for text in some) for some in titles] == [False, True]
+
+
 def test_parts_are_shares_of_their_sum(folder):
     *bars, totals = traces(parts_figure(regressions(read_results(folder))))
     assert [tuple(bar.x) for bar in bars] == [(0.25,) * 3, (0.5,) * 3, (0.0,) * 3, (0.25,) * 3]
@@ -188,6 +195,19 @@ def test_figures_hold_the_cells(folder):
     assert not any(t.name.startswith("no-pH") for t in strip)
     line = next(t for t in traces(overview_figure(results)) if t.name == "lasso" and t.y[0] == 3.9)
     assert tuple(line.x) == (EASY.noise,)
+
+
+def test_a_term_that_a_cell_does_not_list_was_not_selected_there(folder):
+    results = read_results(folder)
+    results.at(HARD, "full")[1]["terms"].append({"mode": "free", "term": "q", "true": 0.0, "estimate": 2.0})
+    shares = np.array(traces(heat_figure(results, HARD))[0].z, float)
+    np.testing.assert_array_equal(shares[:3, -1], [0, 0.5, 0])
+
+
+def test_wrong_laws_are_counted_with_those_that_are_not_marked(folder):
+    assert "12 of full’s 12 laws have wrong terms; 6 of these are not marked unidentified." in caveats(
+        read_results(folder)
+    )
 
 
 def test_signed_log_keeps_order_sign_and_edges():

@@ -144,7 +144,7 @@ def _theorem_sections(results: Results) -> list[str]:
 
 def _footer(meta: Row) -> str:
     config = meta.get("config") or {}
-    settings = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in config.items() if k != "out")
+    settings = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in config.items() if k not in ("out", "methods"))
     words = [
         f"commit {meta['commit']}",
         meta["device"],

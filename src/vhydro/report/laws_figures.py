@@ -182,7 +182,7 @@ def heat_figure(results: Results, setting: Setting) -> go.Figure:
 
 
 def _selection(figure: go.Figure, panel: int, cells: dict[str, list[Row]]) -> None:
-    found = [t for group in cells.values() for cell in group[:1] for t in cell["terms"]]
+    found = [t for group in cells.values() for cell in group for t in cell["terms"]]
     true = {(t["mode"], t["term"]): t["true"] != 0 for t in found}
     keys = [key for mode in dict.fromkeys(mode for mode, _ in true) for key in true if key[0] == mode]
     shares = [[float(true[key]) for key in keys], *(_shares(group, keys) for group in cells.values())]
@@ -206,12 +206,9 @@ def _selection(figure: go.Figure, panel: int, cells: dict[str, list[Row]]) -> No
 
 
 def _shares(cells: Sequence[Row], keys: Sequence[tuple[str, str]]) -> list[float | None]:
-    """How often each term is selected in these cells; None where it was not a candidate."""
-    picked: dict[tuple[str, str], list[bool]] = {}
-    for cell in cells:
-        for t in cell["terms"]:
-            picked.setdefault((t["mode"], t["term"]), []).append(t["estimate"] != 0)
-    return [fmean(picked[key]) if key in picked else None for key in keys]
+    """How often each term is selected in these cells, among which a term that a cell does not list is not selected."""
+    picked = [{(t["mode"], t["term"]) for t in cell["terms"] if t["estimate"]} for cell in cells]
+    return [fmean(key in some for some in picked) if picked else None for key in keys]
 
 
 # --- every cell ---------------------------------------------------------------------------------------------

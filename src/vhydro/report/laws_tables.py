@@ -90,7 +90,12 @@ def caveats(results: Results) -> str:
     words = [f"{results.meta['seeds']} seeds on {len(results.tasks)} systems: {', '.join(results.tasks)}."]
     if results.meta["seeds"] < SEEDS:
         words.append(f"A small run: the audit in full has {SEEDS} seeds.")
-    shares = [cell.get("modes_accuracy") for cell in results.cells if cell["method"] == FULL]
+    ours = [cell for cell in results.cells if cell["method"] == FULL]
+    wrong = [cell for cell in ours if cell[F1.key] is not None and cell[F1.key] < 1]
+    sure = sum(cell["status"] == "identified" for cell in wrong)
+    count = f"{len(wrong):,} of full’s {len(ours):,} laws have wrong terms"
+    words.append(f"{count}; {sure} of these are not marked unidentified.")
+    shares = [cell.get("modes_accuracy") for cell in ours]
     if filtered := [100 * share for share in shares if share is not None]:
         mean, worst = fmean(filtered), min(filtered)
         words.append(f"Filtered modes are the true ones in {mean:.1f} % of samples ({worst:.1f} % in the worst cell).")

@@ -49,7 +49,7 @@ def theorem_words(entries: Sequence[Row]) -> str:
     recovered = sum(bool(e["support_recovered"]) for e in supports)
     words += f" The support condition holds in {_of(len(supports), len(entries))}"
     words += f"; there the support was recovered in {_of(recovered, len(supports))}." if supports else "."
-    return words + (f" In {endless} the bound is infinite (κ is 0 up to rounding): not drawn." if endless else "")
+    return words + (f" In {endless:,} the bound is infinite (κ is 0 up to rounding): not drawn." if endless else "")
 
 
 def _of(part: int, whole: int) -> str:
@@ -58,15 +58,17 @@ def _of(part: int, whole: int) -> str:
 
 
 def bound_figure(entries: Sequence[Row]) -> go.Figure:
-    """The bound against the true error where the conditions hold and apart where they fail, and κ by columns."""
+    """The bound against the true error, apart where the conditions hold and where they fail, and κ by columns."""
     drawn = [e for e in entries if e["bound"] and e["error"]]
-    titles = ["<b>conditions hold</b>: bound against error", "<b>conditions fail</b>: the same", "<b>κ</b> by columns"]
-    figure = panels(1, 3, titles, tall=380, gap=0, horizontal_spacing=0.075)
+    words = {True: "<b>conditions hold</b>: bound against error", False: "<b>conditions fail</b>: bound against error"}
+    sides = [met for met in words if any(e["conditions"] is met for e in drawn)]
+    last = len(sides) + 1
+    titles = [*(words[met] for met in sides), "<b>κ</b> by columns"]
+    figure = panels(1, last, titles, tall=380, gap=0, horizontal_spacing=0.075)
     colours = task_colours(entries)
     bounds, errors = [e["bound"] for e in drawn], [e["error"] for e in drawn]
-    for j, met in enumerate((True, False), start=1):
-        if drawn:
-            figure.add_trace(diagonal(min(errors) / 100, max(errors) * 100), row=1, col=j)
+    for j, met in enumerate(sides, start=1):
+        figure.add_trace(diagonal(min(errors) / 100, max(errors) * 100), row=1, col=j)
         for trace in _bounds([e for e in drawn if e["conditions"] is met], colours):
             figure.add_trace(trace, row=1, col=j)
         figure.update_xaxes(**log_axis(errors), title_text="true error", row=1, col=j)
@@ -76,9 +78,9 @@ def bound_figure(entries: Sequence[Row]) -> go.Figure:
         some = [e for e in kappas if e["task"] == task]
         side = 0.14 * (step - (len(colours) - 1) / 2)  # beside each other, where systems have as many columns
         trace = _dots(some, [e["columns"] + side for e in some], [e["kappa"] for e in some], task, colour)
-        figure.add_trace(trace, row=1, col=3)
-    figure.update_yaxes(**log_axis([e["kappa"] for e in kappas]), row=1, col=3)
-    figure.update_xaxes(title_text="columns of the library", tickformat="d", row=1, col=3)
+        figure.add_trace(trace, row=1, col=last)
+    figure.update_yaxes(**log_axis([e["kappa"] for e in kappas]), row=1, col=last)
+    figure.update_xaxes(title_text="columns of the library", tickformat="d", row=1, col=last)
     return dressed(figure, 430, left=48)
 
 
