@@ -154,6 +154,13 @@ def test_the_model_of_a_law_moves_as_the_law_does(blind):
         assert force / 0.5 == pytest.approx(expected.item(), rel=1e-4)
 
 
+def test_a_law_with_a_negative_mass_is_refused(blind):
+    law = true_weak()
+    turned = law._replace(choice=law.choice._replace(theta=-law.choice.theta))
+    with pytest.raises(ValueError, match="has a mass of -0.5 along q; expected a positive one"):
+        law_model(turned, blind, PROBLEM, ChainConfig())
+
+
 def test_the_chain_never_looks_at_labels(found):
     """With labels that are wrong everywhere it proposes what it would without any, and finds the modes."""
     config = ChainConfig(SwitchingConfig(), LawsConfig(estimator="weak"), particles=8, trajectories=4)

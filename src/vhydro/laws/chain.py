@@ -101,6 +101,12 @@ def law_model(law: Weak, tracks: Tracks, problem: Problem, config: ChainConfig) 
             _put(form, theta, law.places, mode, library, coefficients[mode], resistance[mode], port[mode])
             port[mode, :n] = np.nan_to_num(problem.port[:n])
     mass = np.array([0.5 / next(theta[i] for i, e in enumerate(form.entries) if _moves(e, n + a)) for a in range(n)])
+    if not (mass > 0).all():
+        axis = int(np.argmin(mass))
+        raise ValueError(
+            f"the best law found without labels has a mass of {mass[axis]:.3g} along {problem.coordinates[axis]}; "
+            "expected a positive one. The positions are too noisy to find modes in: give labels, or measure better."
+        )
     spread = np.concatenate([np.nanstd(tracks.positions, (0, 1)), mass * np.nanstd(tracks.smooth.velocity, (0, 1))])
     loose = np.concatenate([0.2 * tracks.noise, config.looseness * spread[n:]])
     return hybrid_model(
