@@ -62,12 +62,11 @@ def learned(
     seen, held = [view(e) for e in train], [view(e) for e in validation]
     floor = floors(seen)
     counts = range(1, MOST + 1) if modes == AUTO else (modes,)
-    found = [switching(seen, held, count, floor, seed=seed) for count in counts]
-    tried = tuple(
-        Tried(count, float(f.validation.max()), count - len(_collapsed(f, seen[0])))
-        for count, f in zip(counts, found, strict=True)
-    )
-    best = _ordered(found[_chosen(tried)], seen[0])
+    every = [switching(seen, held, count, floor, seed=seed) for count in counts]
+    found = [_best(starts, seen[0]) for starts in every]
+    tried = tuple(Tried(c, f.validation, _different(f, seen[0])) for c, f in zip(counts, found, strict=True))
+    chosen = _chosen(tried)
+    best = _ordered(found[chosen], seen[0])
     found_patterns = patterns(np.asarray(best.switching.gain), seen[0])
     return Learned(
         contact_model(best, floor, seen),
@@ -75,9 +74,18 @@ def learned(
         tuple(contact_words(p, seen[0]) for p in found_patterns),
         np.asarray(found_patterns.any(1)),
         _collapsed(best, seen[0]),
-        best.validation,
+        np.array([start.validation for start in every[chosen]]),
         tried,
     )
+
+
+def _best(starts: Sequence[Found], seen: Episode) -> Found:
+    """The start with the most modes that differ in what they couple; of equals the likeliest on validation logs."""
+    return max(starts, key=lambda start: (_different(start, seen), start.validation))
+
+
+def _different(found: Found, seen: Episode) -> int:
+    return len(found.share) - len(_collapsed(found, seen))
 
 
 def _chosen(tried: Sequence[Tried]) -> int:

@@ -1,8 +1,7 @@
 """Modes without labels: which responses follow their drives, found by expectation maximisation from several starts.
 
 `z' = z + g_s u + noise`, one gain per mode and channel. The noise is shared by all modes and has a floor: a mode with
-a noise of its own would tell speeds apart and not contacts. Starts come from clustering the gains of short windows;
-the best of them on validation logs is kept.
+a noise of its own would tell speeds apart and not contacts. Starts come from clustering the gains of short windows.
 """
 
 from collections.abc import Sequence
@@ -45,13 +44,11 @@ class Switching(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The best of the starts, and how all of them did: log likelihood per row of training and validation logs."""
+    """Where one start has come to."""
 
     switching: Switching
-    training: Float[np.ndarray, "starts"]
-    validation: Float[np.ndarray, "starts"]
     share: Float[np.ndarray, "modes"]  # of the training rows that are in each mode
-    best: int
+    validation: float  # log likelihood per row of validation logs
 
 
 def floors(episodes: Sequence[Episode]) -> np.ndarray:
@@ -87,18 +84,17 @@ def pairs_of(episodes: Sequence[Episode], floor: np.ndarray, rows: int | None = 
 
 def switching(
     train: Sequence[Episode], validation: Sequence[Episode], modes: int, floor: np.ndarray, *, seed: int
-) -> Found:
-    """The likeliest modes of the training logs; of all starts the one likeliest on validation logs."""
+) -> list[Found]:
+    """The likeliest modes of the training logs from every start."""
     rows = padded_length(max(max(e.steps for e in (*train, *validation)), 1))  # logs alike share a program
     data, held = pairs_of(train, floor, rows), pairs_of(validation, floor, rows)
     if not bool(data.seen.any()):
         raise ValueError("no two rows in a row were seen in any training log; expected some, to see what moves.")
     starts = jnp.asarray(_starts(data, modes, seed), jnp.float32)
-    found, score, share = _climbed(data, starts)
-    other = np.nan_to_num(np.asarray(_scored(held, found)), nan=-np.inf)
-    best = int(np.argmax(other))
-    one = jax.tree.map(lambda x: np.asarray(x[best], np.float64), found)
-    return Found(one, np.asarray(score), other, np.asarray(share[best], np.float64), best)
+    found, share = _climbed(data, starts)
+    value = np.nan_to_num(np.asarray(_scored(held, found), np.float64), nan=-np.inf)
+    every = [jax.tree.map(lambda x, i=i: np.asarray(x[i], np.float64), (found, share)) for i in range(len(value))]
+    return [Found(one, rows_in, float(v)) for (one, rows_in), v in zip(every, value, strict=True)]
 
 
 def _starts(data: Pairs, modes: int, seed: int) -> np.ndarray:
@@ -140,7 +136,7 @@ def _moments(data: Pairs, modes: int, random: np.random.Generator) -> np.ndarray
 
 @jax.jit
 def _climbed(data: Pairs, gain: Float[Array, "starts modes channels"]):
-    """Every start improved, its log likelihood per row and the share of the rows in each of its modes."""
+    """Every start improved, and the share of the rows in each of its modes."""
     return jax.vmap(partial(_climbed_once, data))(gain)
 
 
@@ -156,9 +152,8 @@ def _climbed_once(data: Pairs, gain: Float[Array, "modes channels"]):
         noise=jnp.maximum(spread, 1.0),
     )
     after = jax.lax.fori_loop(0, ROUNDS, lambda _, now: _improved(data, now, count), first)
-    weight, _, value = _believed(data, after)
-    rows = data.valid.sum().astype(dtype)
-    return after, value.sum() / rows, (weight * data.valid[..., None]).sum((0, 1)) / rows
+    weight = _believed(data, after)[0]
+    return after, (weight * data.valid[..., None]).sum((0, 1)) / data.valid.sum()
 
 
 def _believed(data: Pairs, now: Switching):
