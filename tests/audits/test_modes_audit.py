@@ -1,4 +1,4 @@
-"""The modes audit: every cell once, methods blind to labels, the paper's rows beside the proxy's."""
+"""The modes audit: every cell once, the paper's rows beside the proxy's."""
 
 from dataclasses import replace
 
@@ -68,5 +68,7 @@ def test_unknown_tasks_and_missing_logs_are_named(tmp_path):
         ModesAuditConfig(family="maniskill", tasks=("tower",))
     with pytest.raises(ValueError, match="seeds is 0"):
         ModesAuditConfig(seeds=0)
+    with pytest.raises(ValueError, match="the shipped sample of laundry has too few logs"):
+        run_modes_audit(ModesAuditConfig(out=tmp_path))
     with pytest.raises(RuntimeError, match=r"has neither PushCube-v1\.h5"):
         run_modes_audit(ModesAuditConfig(tasks=("PushCube",), seeds=1, data=tmp_path, out=tmp_path / "o", workers=0))

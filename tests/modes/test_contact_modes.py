@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -11,12 +12,13 @@ from scipy.stats import multivariate_normal
 from vhydro.episodes import Channel, Contact, Episode, episode, pad
 from vhydro.model import axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.modes import adjusted_rand, learn
-from vhydro.modes.learn import contact_words, learned
+from vhydro.modes.learn import Tried, contact_words, learned
 from vhydro.modes.posterior import _merged_posterior, is_separate, mode_posterior
 from vhydro.modes.switching import floors
 from vhydro.modes.view import contact_view, view_from_json
 from vhydro.network import network
 from vhydro.occlusion import occlude
+from vhydro.robots import chain_posterior
 
 BODIES = ("cup", "plate")
 
@@ -154,6 +156,43 @@ def test_auto_stops_where_modes_couple_the_same(logs, monkeypatch):
     assert [t.modes for t in chosen.tried] == [1, 2, 3]
     assert chosen.tried[1].validation > chosen.tried[0].validation + 1
     assert chosen.model.modes == 2 + (chosen.tried[2].different == 3)
+
+
+def test_the_most_modes_that_all_differ_and_are_likelier_are_chosen():
+    rows = [Tried(1, -5.0, 1), Tried(2, -3.0, 2), Tried(3, -2.0, 2), Tried(4, -1.0, 4), Tried(5, -1.5, 5)]
+    assert learn._chosen(rows) == 3
+    assert learn._chosen(rows[:3]) == 1
+    assert learn._chosen([Tried(1, -5.0, 1), Tried(2, -6.0, 2)]) == 0
+
+
+def test_long_logs_leave_digits_for_every_row():
+    random = np.random.default_rng(0)
+    likely = jnp.asarray(random.normal(-20, 5, (20_000, 3)), jnp.float32)
+    weight, pairs, _ = chain_posterior(likely, jnp.ones(20_000, bool), jnp.full((3, 3), 1 / 3), jnp.full(3, 1 / 3))
+    np.testing.assert_allclose(weight.sum(1), 1, atol=1e-5)
+    np.testing.assert_allclose(weight, jax.nn.softmax(likely, axis=1), atol=1e-4)
+    assert float(pairs.sum()) == pytest.approx(19_999, rel=1e-4)
+
+
+def test_bodies_that_are_hidden_while_learning_do_no_harm(logs):
+    dark = []
+    for i, log in enumerate(logs[:8]):
+        values = log.observations.copy()
+        values[:, 8:] = np.nan  # the plate in no log, the cup not at first
+        values[0 if i else slice(None), 5:8] = np.nan
+        dark.append(replace(log, observations=values))
+    found = learned(dark[:6], dark[6:], 2, seed=0)
+    truth = np.concatenate([log.labels["configuration"] for log in logs[8:]])
+    assert adjusted_rand(paths(found, logs[8:]), truth) > 0.9
+    nothing = [replace(log, observations=np.where(np.arange(11) < 5, log.observations, np.nan)) for log in logs[:3]]
+    assert learned(nothing[:2], nothing[2:], 2).model.modes == 2  # hand and fingers alone still tell something
+    short = [replace(log, observations=log.observations[:1], actions=log.actions[:0], labels={}) for log in logs[:2]]
+    with pytest.raises(ValueError, match="in any validation log"):
+        learned(logs[:2], short, 2)
+    with pytest.raises(ValueError, match="shows 2 fingers, not always"):
+        learned(
+            [replace(logs[0], observations=np.where(np.arange(11) == 3, np.nan, logs[0].observations))], logs[1:], 2
+        )
 
 
 def test_too_many_modes_are_reported_as_collapsed(logs):

@@ -48,7 +48,7 @@ class ModesAuditConfig:
     family: Literal["maniskill", "unseen", "sawyer", "all"] = "all"
     """maniskill: the paper's four tasks; unseen: three that nobody tuned on; sawyer: four MuJoCo stand-ins."""
     data: Path | None = None
-    """Folder with the recorded logs of every task; the shipped sample of three logs a task if not given."""
+    """Folder with the recorded logs of every task; the shipped sample, too small to conclude from, if not given."""
     seeds: int = 20
     """Each divides the logs, hides bodies and starts in its own way."""
     out: Path = Path("results/modes")
@@ -78,6 +78,12 @@ class ModesAuditConfig:
 
 def run_modes_audit(config: ModesAuditConfig) -> Path:
     """The path of the summary, after every cell was computed or found and a table was printed."""
+    asked = [t for f in config.families for t in FAMILIES[f] if not config.tasks or t in config.tasks]
+    if config.data is None and (few := [t for t in asked if len(logs_of(t, None)) < 3]):
+        raise ValueError(
+            f"the shipped sample of {', '.join(few)} has too few logs to divide; expected three. Record logs with "
+            "`vhydro collect` and give their folder as --data, or name other --tasks."
+        )
     plain = {"data": None if config.data is None else str(config.data), "burst": config.burst}
     results = run_grid(groups(config), work, plain, config.out, workers=config.workers, fresh=config.fresh)
     seeds = len({cell["seed"] for cell in results.cells})

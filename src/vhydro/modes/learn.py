@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from vhydro.episodes import Episode
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
-from vhydro.modes.switching import Found, floors, switching
+from vhydro.modes.switching import Found, floors, seen_mean, switching
 from vhydro.modes.view import ContactView, contact_view
 
 AUTO: Literal["auto"] = "auto"
@@ -18,6 +18,7 @@ MOST = 6  # modes that `auto` tries
 FEWEST_ROWS = 0.01  # share of the rows below which a mode counts as collapsed
 COUPLED = 0.5  # a gain above this is a thing that goes with its drive
 SENSOR = 0.1  # of the noise floor
+UNSEEN = 1e3  # noise floors: where a body that no log shows at first may be
 LEAST_MOVE = 1e-6  # no mode is ever impossible
 MACHINE = {"gripper": "the fingers on something", "joints": "the arm under load", "end_effector": "the hand held back"}
 
@@ -123,7 +124,7 @@ def _groups(seen: Episode) -> list[str]:
 def _falls_short(gain: np.ndarray) -> np.ndarray:
     """Modes in which the machine does far less than it does in another with the same command."""
     size = gain.mean(1)
-    return size < COUPLED * size.max()
+    return (size < COUPLED * size.max()) & (size.max() > 0)  # a machine that never follows says nothing
 
 
 def contact_words(pattern: Bool[np.ndarray, "things"], seen: Episode) -> str:
@@ -150,9 +151,9 @@ def contact_model(found: Found, floor: Float[np.ndarray, "channels"], seen: Sequ
     """The hybrid model of what was found, in units of the noise floor."""
     gain = found.switching.gain
     modes, width = gain.shape
-    readings = np.concatenate([e.observations for e in seen])
-    shift = np.nan_to_num(np.nanmean(readings, axis=0))
+    shift = seen_mean(np.concatenate([e.observations for e in seen]))
     first = (np.stack([e.observations[0] for e in seen]) - shift) / floor
+    middle = seen_mean(first)
     kernel = mode_kernel(modes)
     moves = jnp.asarray(np.log(np.maximum(found.switching.transition, LEAST_MOVE)), jnp.float32)
     return hybrid_model(
@@ -161,8 +162,10 @@ def contact_model(found: Found, floor: Float[np.ndarray, "channels"], seen: Sequ
         axis_emission(width, range(width), noise=SENSOR),
         noise=found.switching.noise,
         start_mode=found.switching.start,
-        start_mean=np.nan_to_num(np.nanmean(first, axis=0)),
-        start_scale=np.maximum(np.nan_to_num(np.nanstd(first, axis=0)), 1.0),
+        start_mean=middle,
+        start_scale=np.maximum(
+            np.where(np.isnan(first).all(0), UNSEEN, np.sqrt(seen_mean((first - middle) ** 2))), 1.0
+        ),
         shift=shift,
         scale=floor,
         action_scale=floor,

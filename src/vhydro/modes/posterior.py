@@ -46,7 +46,7 @@ class Merged(NamedTuple):
 
 def mode_posterior(model: HybridModel, episode: Episode, *, key: PRNGKeyArray | None = None) -> ModePosterior:
     """The modes of a log with the model's channels; `key` is for models that need particles."""
-    refuse_other_channels(model, episode)
+    refuse_other_channels(model.validate(), episode)
     if not is_separate(model):
         return _sampled(model, episode, jax.random.key(0) if key is None else key)
     rows = episode.steps + 1
@@ -119,7 +119,7 @@ def _updated(model: HybridModel, mean, variance, seen: Observation):
     terms = -0.5 * (error**2 / total + jnp.log(total) + LOG_2PI)
     kalman = jnp.where(seen.observed, gain * wide / total, 0.0)
     after = mean.at[..., axes].set(prior + kalman * error)
-    narrow = variance.at[..., axes].set(wide * (1 - kalman * gain))
+    narrow = variance.at[..., axes].set(jnp.where(seen.observed, wide * noise**2 / total, wide))  # never cancels
     return jnp.where(seen.observed, terms, 0.0).sum(-1), after, narrow
 
 

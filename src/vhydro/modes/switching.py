@@ -53,16 +53,22 @@ class Found(NamedTuple):
 
 def floors(episodes: Sequence[Episode]) -> np.ndarray:
     """The noise floor of every channel, in its unit: a share of how far things of its kind move in a step."""
-    squares = np.stack([np.nanmean(np.diff(e.observations, axis=0) ** 2, axis=0) for e in episodes if e.steps])
-    square = np.nan_to_num(np.nanmean(squares, axis=0))
+    steps = np.concatenate([np.diff(e.observations, axis=0) for e in episodes])
+    square, known = seen_mean(steps**2), (~np.isnan(steps)).any(0)
     if not square.any():
         raise ValueError("nothing moves in any of the logs; expected motion, without which there is nothing to tell.")
     kinds = np.array([_kind(c.group) for c in episodes[0].channels])
     out = np.empty(len(kinds))
     for kind in set(kinds):
-        out[kinds == kind] = FLOOR * np.sqrt(square[kinds == kind].mean())
+        mine = kinds == kind
+        out[mine] = FLOOR * np.sqrt(square[mine & known].mean()) if (mine & known).any() else 0.0
     out = np.where(kinds == "gripper", np.maximum(out, FLOOR * FINGER_RANGE), out)
     return np.where(out > 0, out, out[out > 0].min())
+
+
+def seen_mean(values: np.ndarray) -> np.ndarray:
+    """The mean of every column over the rows that were seen; 0 of one that never was."""
+    return np.nansum(values, axis=0) / np.maximum((~np.isnan(values)).sum(0), 1)
 
 
 def _kind(group: str) -> str:
@@ -90,6 +96,8 @@ def switching(
     data, held = pairs_of(train, floor, rows), pairs_of(validation, floor, rows)
     if not bool(data.seen.any()):
         raise ValueError("no two rows in a row were seen in any training log; expected some, to see what moves.")
+    if not bool(held.seen.any()):
+        raise ValueError("no two rows in a row were seen in any validation log; expected some, to choose a start by.")
     starts = jnp.asarray(_starts(data, modes, seed), jnp.float32)
     found, share = _climbed(data, starts)
     value = np.nan_to_num(np.asarray(_scored(held, found), np.float64), nan=-np.inf)

@@ -118,7 +118,13 @@ def _target(joint: str) -> str:
 def _width(episode: Episode) -> np.ndarray:
     """How far a finger is from the middle, on average over the fingers."""
     fingers = [i for i, c in enumerate(episode.channels) if FINGER.fullmatch(c.name)]
-    return np.abs(episode.observations[:, fingers]).mean(1)
+    width = np.abs(episode.observations[:, fingers])
+    if not fingers or np.isnan(width).any():
+        raise ValueError(
+            f"{episode.source or 'a log'} shows {len(fingers)} fingers{', not always' if fingers else ''}; expected "
+            "those of the other logs in every row: encoders are never in the dark."
+        )
+    return width.mean(1)
 
 
 def _columns(episode: Episode, names: Sequence[str]) -> np.ndarray:
