@@ -64,7 +64,7 @@ def learned(
     floor = floors(seen)
     counts = range(1, MOST + 1) if modes == AUTO else (modes,)
     every = [switching(seen, held, count, floor, seed=seed) for count in counts]
-    found = [_best(starts, seen[0]) for starts in every]
+    found = [max(starts, key=lambda start: start.validation) for starts in every]
     tried = tuple(Tried(c, f.validation, _different(f, seen[0])) for c, f in zip(counts, found, strict=True))
     chosen = _chosen(tried)
     best = _ordered(found[chosen], seen[0])
@@ -78,11 +78,6 @@ def learned(
         np.array([start.validation for start in every[chosen]]),
         tried,
     )
-
-
-def _best(starts: Sequence[Found], seen: Episode) -> Found:
-    """The start with the most modes that differ in what they couple; of equals the likeliest on validation logs."""
-    return max(starts, key=lambda start: (_different(start, seen), start.validation))
 
 
 def _different(found: Found, seen: Episode) -> int:
