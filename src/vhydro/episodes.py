@@ -121,6 +121,10 @@ class Episode:
             if group in (None, g) and body in (None, b) and (not quantities or q in quantities)
         ]
 
+    def unlabelled(self) -> "Episode":
+        """This episode as a method may see it: without labels and without contact forces."""
+        return replace(self, labels={}, contacts=())
+
     def select(self, names: Sequence[str]) -> "Episode":
         """This episode with only the named channels, in the order given."""
         names = [names] if isinstance(names, str) else names

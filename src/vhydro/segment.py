@@ -1,7 +1,7 @@
 """`vhydro learn DATA` finds the contact modes of robot logs; `vhydro segment MODEL DATA` says when each was on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ from vhydro.modes.segments import Segment, segments_of, write_segments
 from vhydro.modes.view import ContactView, view_from_json
 from vhydro.report.files import staged
 from vhydro.report.timeline import Stretch, timeline_svg
-from vhydro.storage import load, save
+from vhydro.storage import load_model, save
 
 VALIDATION = 5  # every fifth log chooses between starts and numbers of modes
 
@@ -54,7 +54,7 @@ class SegmentCommand:
 
 def run_learn(config: LearnCommand) -> Learned:
     """The model, after it was printed and kept."""
-    episodes = [_unlabelled(e) for e in read(config.data)]
+    episodes = [e.unlabelled() for e in read(config.data)]
     if len(episodes) < 2:
         raise ValueError(
             f"{config.data} has {len(episodes)} episode; expected at least two, one to learn from and one to choose by."
@@ -68,10 +68,6 @@ def run_learn(config: LearnCommand) -> Learned:
     print(_words(found))
     print(config.out)
     return found
-
-
-def _unlabelled(episode: Episode) -> Episode:
-    return replace(episode, labels={}, contacts=())
 
 
 def _words(found: Learned) -> str:
@@ -105,15 +101,9 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
 
 
 def _model(path: Path) -> tuple[HybridModel, ContactView | None, list[str]]:
-    saved = load(path)
-    model = next((p for p in saved.parts.values() if isinstance(p, HybridModel)), None)
-    if model is None:
-        raise ValueError(
-            f"{path} holds {', '.join(saved.parts) or 'nothing'}; expected a hybrid model. Make one with "
-            "`vhydro learn`."
-        )
-    view = view_from_json(saved.notes["view"]) if "view" in saved.notes else None
-    words = saved.notes.get("contacts", [])
+    model, notes = load_model(path)
+    view = view_from_json(notes["view"]) if "view" in notes else None
+    words = notes.get("contacts", [])
     named = words if len(words) == model.modes else [f"mode {i}" for i in range(model.modes)]
     return model, view, [str(w) for w in named]
 
@@ -124,7 +114,7 @@ def _posteriors(
     """The modes of every log, and their time step."""
     found, steps = [], set()
     for i in range(len(logs)):
-        episode = _seen(_unlabelled(logs[i]), model, view)
+        episode = _seen(logs[i].unlabelled(), model, view)
         steps.add(episode.dt)
         found.append(mode_posterior(model, episode, key=jax.random.fold_in(key, i)))
     if max(steps) > (1 + 1e-6) * min(steps):

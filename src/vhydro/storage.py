@@ -69,6 +69,18 @@ def load(path: FilePath) -> Saved:
         return Saved(_parts(nodes, arrays), document["notes"], document["version"])
 
 
+def load_model(path: FilePath) -> tuple[model.HybridModel, Named]:
+    """The hybrid model in a file, and the file's notes."""
+    saved = load(path)
+    found = next((p for p in saved.parts.values() if isinstance(p, model.HybridModel)), None)
+    if found is None:
+        raise ModelFileError(
+            f"{path} holds {', '.join(saved.parts)}; expected a hybrid model. Save one with `save`, or make one of "
+            "robot logs with `vhydro learn`."
+        )
+    return found, saved.notes
+
+
 def save_tree(path: FilePath, tree: Any, notes: Named | None = None) -> None:
     """Nothing; the same for the arrays, random keys, numbers and strings among the leaves of any pytree."""
     with _naming(path, ValueError, UNWRITTEN):

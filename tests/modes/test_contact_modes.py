@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from vhydro.chains import chain_posterior
 from vhydro.episodes import Channel, Contact, Episode, episode, pad
 from vhydro.model import axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.modes import adjusted_rand, learn
@@ -18,7 +19,6 @@ from vhydro.modes.switching import floors
 from vhydro.modes.view import contact_view, view_from_json
 from vhydro.network import network
 from vhydro.occlusion import occlude
-from vhydro.robots import chain_posterior
 
 BODIES = ("cup", "plate")
 

@@ -22,7 +22,7 @@ from vhydro.labels.proxy import differences, fit_proxy_labeller
 from vhydro.modes.learn import AUTO, Learned, learned
 from vhydro.modes.metrics import change_points, scores
 from vhydro.modes.posterior import mode_posterior
-from vhydro.modes.view import ContactView, contact_view
+from vhydro.modes.view import MACHINE, ContactView, contact_view
 from vhydro.occlusion import occlude
 
 FAMILIES = {
@@ -115,8 +115,8 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     logs, seed = logs_of(key["task"], config["data"]), key["seed"]
     train, validation, test = (list(part) for part in split(logs, seed=seed).of(logs))
     truth, count = _labels(train, validation, test)
-    paths = found_paths([_bare(e) for e in train], [_bare(e) for e in validation], [_bare(e) for e in test],
-                        count, truth["configuration"], seed, config["burst"])  # fmt: skip
+    bare, held, unseen = ([e.unlabelled() for e in part] for part in (train, validation, test))
+    paths = found_paths(bare, held, unseen, count, truth["configuration"], seed, config["burst"])
     out = []
     for (level, method), found in paths.items():
         modes = len(np.unique(np.concatenate(found)))
@@ -124,11 +124,6 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
             place = {"experiment": "modes", **key, "occlusion": level, "method": method, "labels": name}
             out.append(place | _metrics(found, labels) | {"modes": modes})
     return rounded(out, DIGITS)
-
-
-def _bare(episode: Episode) -> Episode:
-    """The log as methods see it: without labels, without forces."""
-    return replace(episode, labels={}, contacts=())
 
 
 def _labels(train, validation, test) -> tuple[dict[str, list[np.ndarray]], int]:
@@ -206,7 +201,7 @@ def _hidden(seen: Episode, level: float, burst: int, seed: int, number: int) -> 
     if not level:
         return seen
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), number)
-    bodies = [c.name for c in seen.channels if c.group not in ("gripper", "joints", "end_effector")]
+    bodies = [c.name for c in seen.channels if c.group not in MACHINE]
     dark = occlude(seen.select(bodies), level, burst=burst, key=key).observations
     return replace(seen, observations=np.concatenate([dark, seen.observations[:, len(bodies) :]], 1))
 

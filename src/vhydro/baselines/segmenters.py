@@ -17,6 +17,8 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
+from vhydro.chains import sticky
+
 RESTARTS = 6
 STEPS = 100  # of EM, at most
 
@@ -137,7 +139,7 @@ def _gaussian(rows: np.ndarray, modes: int, seed: int) -> Any:
         tol=switching.TOLERANCE * len(rows),
         init_params="",
     )
-    model.startprob_, model.transmat_ = np.full(modes, 1 / modes), switching.sticky(modes)
+    model.startprob_, model.transmat_ = np.full(modes, 1 / modes), sticky(modes, switching.STAY)
     model.n_features, model.means_ = width, clusters.cluster_centers_
     model.covars_ = np.tile(around + 1e-2 * np.eye(width), (modes, 1, 1))
     return model

@@ -17,6 +17,8 @@ from hmmlearn.base import BaseHMM  # pyright: ignore[reportMissingImports] — a
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from vhydro.chains import sticky
+
 SHORT, LONG = 10, 60  # steps of EM for every start, and for the best of them
 STARTS = 2  # of k-means, for each of levels, changes and both together
 TOLERANCE = 1e-4  # nats a row, below which EM has settled
@@ -27,13 +29,6 @@ SHARE = 0.99  # of the variance, that the latent state holds to start from
 ROUNDS = 20  # of q(x) and q(modes)
 SETTLED = 1e-3  # mean change of q(modes) that ends them
 NOISE = 1e-3  # least variance of an observation, of a feature's own
-
-
-def sticky(modes: int) -> np.ndarray:
-    """Transition probabilities to start from, (modes, modes)."""
-    leave = (1 - STAY) / max(modes - 1, 1)
-    weights = np.where(np.eye(modes, dtype=bool), STAY, leave)
-    return weights / weights.sum(1, keepdims=True)
 
 
 def clusters(rows: np.ndarray, modes: int, seed: int) -> KMeans:
@@ -51,7 +46,7 @@ class Chain(BaseHMM):
             modes, startprob_prior=1 + PSEUDO, transmat_prior=1 + PSEUDO, n_iter=1, params="st", init_params=""
         )
         self.startprob_ = np.full(modes, 1 / modes)
-        self.transmat_ = sticky(modes)
+        self.transmat_ = sticky(modes, STAY)
 
     def _compute_log_likelihood(self, X):
         return X
@@ -170,7 +165,10 @@ class Belief(NamedTuple):
 def padded(seen: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Padded:
     """Episodes in one array."""
     rows = max(2, *(len(s) for s in seen))
-    fill = lambda values, n: np.stack([np.pad(v, ((0, n - len(v)), (0, 0))) for v in values])  # noqa: E731
+
+    def fill(values: Sequence[np.ndarray], n: int) -> np.ndarray:
+        return np.stack([np.pad(v, ((0, n - len(v)), (0, 0))) for v in values])
+
     return Padded(fill(seen, rows), fill(inputs, rows - 1), np.arange(rows) < np.array([[len(s)] for s in seen]))
 
 

@@ -18,7 +18,7 @@ from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover
 from vhydro.laws.writing import latex, text
 from vhydro.model import HybridModel
-from vhydro.storage import load, save
+from vhydro.storage import load_model, save
 
 FIND = "find"
 
@@ -51,7 +51,7 @@ class LawsCommand:
 def run_laws(config: LawsCommand) -> Law:
     """The law, after it was printed and written."""
     episodes = list(read(config.data))
-    saved = None if config.model == FIND else _model(config.model)
+    saved = None if config.model == FIND else load_model(config.model)[0]
     names = config.positions or (saved.channels if saved else tuple(c.name for c in episodes[0].channels))
     recording = recording_of(episodes, names, saved.modes if saved else config.modes)
     problem = problem_of(episodes[0].select(list(names)), config, recording.modes.shape[-1])
@@ -122,16 +122,6 @@ def _input(name: str, inputs: Sequence[str]) -> int:
     if name not in inputs:
         raise ValueError(f"unknown input {name!r}; the log has {', '.join(inputs) or 'none'}. Check the spelling.")
     return list(inputs).index(name)
-
-
-def _model(path: str) -> HybridModel:
-    parts = load(path).parts
-    model = next((p for p in parts.values() if isinstance(p, HybridModel)), None)
-    if model is None:
-        raise ValueError(
-            f"{path} holds {', '.join(parts) or 'nothing'}; expected a hybrid model. Save one with `save`."
-        )
-    return model
 
 
 def smoothed(model: HybridModel, episodes: Sequence[Episode], recording: Recording, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from vhydro.episodes import Episode
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.modes.switching import Found, floors, seen_mean, switching
-from vhydro.modes.view import ContactView, contact_view
+from vhydro.modes.view import MACHINE, ContactView, contact_view
 
 AUTO: Literal["auto"] = "auto"
 MOST = 6  # modes that `auto` tries
@@ -20,7 +20,6 @@ COUPLED = 0.5  # a gain above this is a thing that goes with its drive
 SENSOR = 0.1  # of the noise floor
 UNSEEN = 1e3  # noise floors: where a body that no log shows at first may be
 LEAST_MOVE = 1e-6  # no mode is ever impossible
-MACHINE = {"gripper": "the fingers on something", "joints": "the arm under load", "end_effector": "the hand held back"}
 
 
 class Tried(NamedTuple):

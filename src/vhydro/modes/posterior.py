@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vhydro.emission import LinearEmission, Observation
+from vhydro.emission import LinearEmission
 from vhydro.episodes import Episode, pad
 from vhydro.filter import FilterSettings, Frame, filter_episodes
 from vhydro.filter.run import frames_of, log_units, padded_length, refuse_other_channels
 from vhydro.flow import LinearFlow
-from vhydro.gaussian import LOG_2PI
 from vhydro.model import HybridModel
 from vhydro.smoother import smooth
 
@@ -40,8 +39,8 @@ class Merged(NamedTuple):
     """One Gaussian for each mode, and its weight."""
 
     log_mode: Float[Array, "modes"]
-    mean: Float[Array, "modes latent"]
-    variance: Float[Array, "modes latent"]
+    mean: Float[Array, "latent modes"]
+    variance: Float[Array, "latent modes"]
 
 
 def mode_posterior(model: HybridModel, episode: Episode, *, key: PRNGKeyArray | None = None) -> ModePosterior:
@@ -71,9 +70,9 @@ def _merged_posterior(model: HybridModel, batch):
     frames = frames_of(model, batch)
     start = model.start()
     first = jax.tree.map(lambda x: x[0], frames)
-    value, mean, variance = _updated(model, start.mean, start.scale**2, first.seen)
-    log_joint = start.log_mode + value
-    begun = Merged(log_joint - jax.nn.logsumexp(log_joint), mean, variance)
+    seen = model.emission.condition(start.mean.T, start.scale.T, first.seen)
+    log_joint = start.log_mode + seen.log_evidence
+    begun = Merged(log_joint - jax.nn.logsumexp(log_joint), seen.mean, seen.scale**2)
 
     def step(now: Merged, frame: Frame):
         after, branch, increment = _advanced(model, now, frame)
@@ -92,35 +91,18 @@ def _merged_posterior(model: HybridModel, batch):
 def _advanced(model: HybridModel, now: Merged, frame: Frame):
     """The modes after a step, the log weight of every branch (from, to), and the step's log evidence."""
     assert isinstance(model.flow, LinearFlow)
-    scale = jnp.diagonal(model.flow.matrix, axis1=1, axis2=2)
-    drift = model.flow.offset + model.flow.port @ frame.action
-    mean = now.mean[:, None] * scale + drift
-    variance = now.variance[:, None] * scale**2 + model.noise**2
-    value, mean, variance = _updated(model, mean, variance, frame.seen)
-    move = jax.nn.log_softmax(jnp.where(model.kernel.feasible, model.kernel.logits, -jnp.inf), axis=-1)
-    joint = now.log_mode[:, None] + move + value
+    # The modes that were are the particles of the carrier: its axes are to, latent, from.
+    carrier = model.transition(jnp.arange(model.modes), now.mean, frame.action, frame.dt)
+    stretch = jnp.diagonal(model.flow.matrix, axis1=1, axis2=2)[..., None]
+    scale = jnp.sqrt(now.variance * stretch**2 + carrier.scale**2)
+    seen = jax.vmap(lambda mean, scale: model.emission.condition(mean, scale, frame.seen))(carrier.mean, scale)
+    joint = now.log_mode + carrier.log_mode + seen.log_evidence
     increment = jax.nn.logsumexp(joint)
-    branch = joint - increment
-    log_mode = jax.nn.logsumexp(branch, axis=0)
-    share = jnp.exp(branch - jnp.where(jnp.isfinite(log_mode), log_mode, 0.0))[..., None]
-    middle = (share * mean).sum(0)
-    spread = (share * (variance + (mean - middle) ** 2)).sum(0)
-    return Merged(log_mode, middle, spread), branch, increment
-
-
-def _updated(model: HybridModel, mean, variance, seen: Observation):
-    """The log likelihood of what is seen under every Gaussian, and those Gaussians after it."""
-    assert isinstance(model.emission, LinearEmission)
-    axes = np.asarray(model.emission.axes)
-    gain, noise = model.emission.gain, model.emission.noise
-    prior, wide = mean[..., axes], variance[..., axes]
-    total = gain**2 * wide + noise**2
-    error = seen.value - gain * prior - model.emission.offset
-    terms = -0.5 * (error**2 / total + jnp.log(total) + LOG_2PI)
-    kalman = jnp.where(seen.observed, gain * wide / total, 0.0)
-    after = mean.at[..., axes].set(prior + kalman * error)
-    narrow = variance.at[..., axes].set(jnp.where(seen.observed, wide * noise**2 / total, wide))  # never cancels
-    return jnp.where(seen.observed, terms, 0.0).sum(-1), after, narrow
+    log_mode = jax.nn.logsumexp(joint - increment, axis=1)
+    share = jnp.exp(joint - increment - jnp.where(jnp.isfinite(log_mode), log_mode, 0.0)[:, None])[:, None]
+    middle = (share * seen.mean).sum(-1)
+    spread = (share * (seen.scale**2 + (seen.mean - middle[..., None]) ** 2)).sum(-1)
+    return Merged(log_mode, middle.T, spread.T), (joint - increment).T, increment
 
 
 def _backward(log_mode, branch) -> Float[Array, "rows modes"]:

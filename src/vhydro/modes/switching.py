@@ -14,13 +14,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from sklearn.cluster import KMeans
 
+from vhydro.chains import chain_posterior, sticky
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
-from vhydro.robots import chain_posterior
+from vhydro.modes.view import MACHINE
+from vhydro.robots import PRIOR, STAY
 
 WINDOW = 8  # rows whose gains are clustered
 ROUNDS, STARTS = 40, 6
-STAY, PRIOR = 0.95, 0.1  # a mode's chance to go on at first; imagined transitions, so that none is impossible
 FLOOR = 0.1  # of the RMS displacement of a channel's kind
 FINGER_RANGE = 0.04  # metres: an opening that hardly moves is not blown up
 
@@ -72,7 +73,7 @@ def seen_mean(values: np.ndarray) -> np.ndarray:
 
 
 def _kind(group: str) -> str:
-    return group if group in ("gripper", "joints", "end_effector") else "body"
+    return group if group in MACHINE else "body"
 
 
 def pairs_of(episodes: Sequence[Episode], floor: np.ndarray, rows: int | None = None) -> Pairs:
@@ -152,10 +153,9 @@ def _climbed_once(data: Pairs, gain: Float[Array, "modes channels"]):
     modes, dtype = gain.shape[0], gain.dtype
     count = jnp.maximum(data.seen.sum((0, 1)), 1.0)
     spread = jnp.sqrt((data.moved**2).sum((0, 1)) / count)
-    leave = (1 - STAY) / max(modes - 1, 1)
     first = Switching(
         gain=gain,
-        transition=jnp.where(jnp.eye(modes, dtype=bool), STAY if modes > 1 else 1.0, leave).astype(dtype),
+        transition=jnp.asarray(sticky(modes, STAY), dtype),
         start=jnp.full(modes, 1 / modes, dtype),
         noise=jnp.maximum(spread, 1.0),
     )

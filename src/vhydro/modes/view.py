@@ -16,6 +16,11 @@ from vhydro.robots import AXES, FINGER, bodies_of
 
 Servo = Literal["joints", "hand", "none"]
 COMMAND = "gripper.command"
+MACHINE = {  # groups that are the robot's own, and what it means when they do less than they are told
+    "gripper": "the fingers on something",
+    "joints": "the arm under load",
+    "end_effector": "the hand held back",
+}
 
 
 @dataclass(frozen=True)
