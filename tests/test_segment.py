@@ -41,7 +41,9 @@ def test_a_sample_is_cut_into_contacts(model, logs, tmp_path, capsys):
     assert {f.name for f in (tmp_path / "out").iterdir()} == {
         "segments.json", "segments.csv", "timeline.svg", "posteriors.npz",
     }  # fmt: skip
-    written = json.loads((tmp_path / "out" / "segments.json").read_text("utf-8"))["episodes"]
+    whole = json.loads((tmp_path / "out" / "segments.json").read_text("utf-8"))
+    written = whole["episodes"]
+    assert whole["modes"][0] == "nothing"
     assert [len(e["segments"]) for e in written] == [len(s) for s in found]
     with (tmp_path / "out" / "segments.csv").open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == sum(map(len, found))
@@ -50,6 +52,7 @@ def test_a_sample_is_cut_into_contacts(model, logs, tmp_path, capsys):
         assert arrays["path"].shape == (rows[-1],)
         np.testing.assert_allclose(arrays["smoothed"].sum(1), 1, atol=1e-4)
         assert rows[1] == found[0][-1].end
+        assert arrays["standing"].shape == (rows[-1], len(arrays["bodies"]))
     # Nothing is held at first, and before the cube moves the peg is: the contact that a person would mark first.
     assert all(log[0].mode == 0 and len(log) >= 2 for log in found)
 

@@ -90,17 +90,10 @@ class AmortizedProposal(eqx.Module):
         seen: Observation,
     ) -> Branches:
         """The guide of each particle."""
-        axes = z.ndim - 1
-        expected = jax.vmap(model.emission.mean)(carrier.mean)
-        # Surprise in predicted standard deviations: what a network can read whatever the sensor's precision is.
-        surprise = (over(seen.value, axes) - expected) / over(_predicted_scale(model), axes)
-        error = jnp.where(over(seen.observed, axes), jnp.clip(surprise, -MAX_SURPRISE, MAX_SURPRISE), 0.0)
-        error = error.reshape(-1, *z.shape[1:])
-        features = jnp.concatenate([_features(model, mode, z, action, seen), error])
-        logits, shift, stretch = _split(model, self.network(features))
-        feasible = over(model.kernel.feasible.any(0), axes)
+        out = self.network(_surprised_features(model, carrier, mode, z, action, seen))
+        logits, shift, stretch = _split(model, out)
         return Branches(
-            log_softmax(jnp.where(feasible, logits, -jnp.inf)),
+            _learned_modes(model, logits),
             carrier.mean + carrier.scale * shift,
             carrier.scale * _stretch(stretch),
         )
@@ -109,7 +102,51 @@ class AmortizedProposal(eqx.Module):
         return False
 
 
-Proposal = ConditionedProposal | AmortizedProposal
+class ModeProposal(eqx.Module):
+    """A guide whose modes a network chooses; where a particle goes in each is the exact conditional.
+
+    With precise sensors of many things no network hits z: this learns what is left to learn, which branch it is.
+    """
+
+    network: Network
+
+    def guide(
+        self,
+        model: HybridModel,
+        carrier: Branches,
+        after: Conditioned,
+        mode: Int[Array, "*particles"],
+        z: Float[Array, "latent *particles"],
+        action: Float[Array, "inputs"],
+        seen: Observation,
+    ) -> Branches:
+        """The guide of each particle; `after` holds every mode's update by `seen`."""
+        logits = self.network(_surprised_features(model, carrier, mode, z, action, seen))
+        return Branches(_learned_modes(model, logits), after.mean, after.scale)
+
+    def exact(self, model: HybridModel) -> bool:  # noqa: ARG002
+        return False
+
+
+def _surprised_features(
+    model: HybridModel, carrier: Branches, mode, z, action, seen: Observation
+) -> Float[Array, "features *particles"]:
+    """What a network is told of a particle, a step and how much every mode is surprised by the reading."""
+    axes = z.ndim - 1
+    expected = jax.vmap(model.emission.mean)(carrier.mean)
+    # Surprise in predicted standard deviations: what a network can read whatever the sensor's precision is.
+    surprise = (over(seen.value, axes) - expected) / over(_predicted_scale(model), axes)
+    error = jnp.where(over(seen.observed, axes), jnp.clip(surprise, -MAX_SURPRISE, MAX_SURPRISE), 0.0)
+    error = error.reshape(-1, *z.shape[1:])
+    return jnp.concatenate([_features(model, mode, z, action, seen), error])
+
+
+def _learned_modes(model: HybridModel, logits: Float[Array, "modes *particles"]) -> Float[Array, "modes *particles"]:
+    feasible = over(model.kernel.feasible.any(0), logits.ndim - 1)
+    return log_softmax(jnp.where(feasible, logits, -jnp.inf))
+
+
+Proposal = ConditionedProposal | AmortizedProposal | ModeProposal
 
 
 def _outputs(model: HybridModel) -> int:
@@ -122,8 +159,17 @@ def _inputs(model: HybridModel) -> int:
 
 def amortized_proposal(model: HybridModel, *, hidden=(48, 48), key: PRNGKeyArray) -> AmortizedProposal:
     """An untrained amortised guide for this model; it starts near the carrier."""
+    return AmortizedProposal(_surprised_network(model, hidden, _outputs(model), key))
+
+
+def mode_proposal(model: HybridModel, *, hidden=(48, 48), key: PRNGKeyArray) -> ModeProposal:
+    """An untrained guide of modes for this model, all of them about equally likely."""
+    return ModeProposal(_surprised_network(model, hidden, model.modes, key))
+
+
+def _surprised_network(model: HybridModel, hidden, outputs: int, key: PRNGKeyArray) -> Network:
     inputs = _inputs(model) + model.modes * len(model.channels)
-    return AmortizedProposal(network(inputs, tuple(hidden), _outputs(model), key=key, dtype=model.dtype, last=0.01))
+    return network(inputs, tuple(hidden), outputs, key=key, dtype=model.dtype, last=0.01)
 
 
 def conditioned_proposal(

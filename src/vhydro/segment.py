@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from vhydro.episodes import Episode
 from vhydro.model import HybridModel
 from vhydro.modes.learn import AUTO, Learned, learned
 from vhydro.modes.posterior import ModePosterior, mode_posterior
+from vhydro.modes.readings import standing
 from vhydro.modes.segments import Segment, segments_of, write_segments
 from vhydro.modes.view import ContactView, view_from_json
 from vhydro.report.files import staged
@@ -63,7 +64,7 @@ def run_learn(config: LearnCommand) -> Learned:
     held = order[: max(1, len(order) // VALIDATION)]
     train = [e for i, e in enumerate(episodes) if i not in held]
     found = learned(train, [episodes[i] for i in held], config.modes, seed=config.seed)
-    notes = {"view": found.view.as_json(), "contacts": list(found.contacts)}
+    notes = {"view": found.view.as_json(), "contacts": list(found.contacts), "couples": found.couples.tolist()}
     save(config.out, notes=notes, model=found.model)
     print(_words(found))
     print(config.out)
@@ -85,12 +86,13 @@ def _words(found: Learned) -> str:
 
 def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     """The segments of every log, after they were written."""
-    model, view, words = _model(config.model)
+    known = _model(config.model)
+    model, words = known.model, known.words
     logs = read(config.data)
     with staged(config.out) as folder:
-        found, dt = _posteriors(model, view, logs, jax.random.key(config.seed))
+        found, stand, dt = _posteriors(known, logs, jax.random.key(config.seed))
         segments = [segments_of(f.path, f.smoothed) for f in found]
-        _write(folder, logs.names, segments, found, words, dt)
+        _write(folder, logs.names, segments, found, stand, known, dt)
     rows = sum(len(f.path) for f in found)
     print("\n".join(f"mode {i}: {w}" for i, w in enumerate(words)))
     print(f"{sum(map(len, segments))} segments in {len(found)} logs, {rows:,} rows")
@@ -100,34 +102,46 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     return segments
 
 
-def _model(path: Path) -> tuple[HybridModel, ContactView | None, list[str]]:
+class Known(NamedTuple):
+    """What a model file says: the model, and of a contact model how it sees logs and what its modes couple."""
+
+    model: HybridModel
+    words: list[str]
+    view: ContactView | None = None
+    couples: np.ndarray | None = None
+
+
+def _model(path: Path) -> Known:
     model, notes = load_model(path)
-    view = view_from_json(notes["view"]) if "view" in notes else None
     words = notes.get("contacts", [])
     named = words if len(words) == model.modes else [f"mode {i}" for i in range(model.modes)]
-    return model, view, [str(w) for w in named]
+    view = view_from_json(notes["view"]) if "view" in notes else None
+    couples = np.asarray(notes["couples"], bool) if "couples" in notes else None
+    return Known(model, [str(w) for w in named], view, couples)
 
 
 def _posteriors(
-    model: HybridModel, view: ContactView | None, logs: Dataset, key: PRNGKeyArray
-) -> tuple[list[ModePosterior], float]:
-    """The modes of every log, and their time step."""
-    found, steps = [], set()
+    known: Known, logs: Dataset, key: PRNGKeyArray
+) -> tuple[list[ModePosterior], list[np.ndarray] | None, float]:
+    """The modes of every log, which bodies stand on something new where the model can tell, and the time step."""
+    found, stand, steps = [], [], set()
     for i in range(len(logs)):
-        episode = _seen(logs[i].unlabelled(), model, view)
+        episode = _seen(logs[i].unlabelled(), known.model, known.view)
         steps.add(episode.dt)
-        found.append(mode_posterior(model, episode, key=jax.random.fold_in(key, i)))
+        found.append(mode_posterior(known.model, episode, key=jax.random.fold_in(key, i)))
+        if known.view is not None and known.couples is not None:
+            stand.append(standing(found[-1].path, known.couples, known.view, episode))
     if max(steps) > (1 + 1e-6) * min(steps):
         raise ValueError(
             f"the logs have steps of {min(steps):g} to {max(steps):g} s; expected one for all. Segment each kind by "
             "itself."
         )
-    return found, float(next(iter(steps)))
+    return found, stand or None, float(next(iter(steps)))
 
 
 def _seen(episode: Episode, model: HybridModel, view: ContactView | None) -> Episode:
     """The log as the model sees it."""
-    wanted = set(model.channels) if view is None else {f"{body}.x" for body in view.bodies}
+    wanted = set(model.channels) if view is None else {f"{body}.x" for body in view.places}
     if missing := wanted - {c.name for c in episode.channels}:
         raise ValueError(
             f"{episode.source or 'a log'} does not show {', '.join(sorted(missing))}, which the model was learned "
@@ -147,18 +161,20 @@ def _write(
     names: Sequence[str],
     segments: Sequence[Sequence[Segment]],
     found: Sequence[ModePosterior],
-    words: Sequence[str],
+    stand: Sequence[np.ndarray] | None,
+    known: Known,
     dt: float,
 ) -> None:
     stretches = [[Stretch(s.start * dt, s.end * dt, s.mode, s.confidence) for s in log] for log in segments]
-    rows = np.cumsum([0, *(len(f.path) for f in found)])
-    np.savez_compressed(
-        folder / "posteriors.npz",
-        filtered=np.concatenate([f.filtered for f in found]).astype(np.float32),
-        smoothed=np.concatenate([f.smoothed for f in found]).astype(np.float32),
-        path=np.concatenate([f.path for f in found]),
-        first_row=rows,
-        names=np.array(names),
-    )
-    (folder / "timeline.svg").write_text(timeline_svg(names, stretches, words), encoding="utf-8")
-    write_segments(folder / "segments", segments, names, dt)
+    arrays = {
+        "filtered": np.concatenate([f.filtered for f in found]).astype(np.float32),
+        "smoothed": np.concatenate([f.smoothed for f in found]).astype(np.float32),
+        "path": np.concatenate([f.path for f in found]),
+        "first_row": np.cumsum([0, *(len(f.path) for f in found)]),
+        "names": np.array(names),
+    }
+    if stand is not None and known.view is not None:
+        arrays |= {"standing": np.concatenate(stand), "bodies": np.array(known.view.bodies)}
+    np.savez_compressed(folder / "posteriors.npz", **arrays)
+    (folder / "timeline.svg").write_text(timeline_svg(names, stretches, known.words), encoding="utf-8")
+    write_segments(folder / "segments", segments, names, dt, known.words)

@@ -11,12 +11,14 @@ from scipy.stats import multivariate_normal
 
 from vhydro.chains import chain_posterior
 from vhydro.episodes import Channel, Contact, Episode, episode, pad
+from vhydro.labels.contact import regime_of
 from vhydro.model import axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.modes import adjusted_rand, learn
 from vhydro.modes.learn import Tried, contact_words, learned
 from vhydro.modes.posterior import _merged_posterior, is_separate, mode_posterior
-from vhydro.modes.switching import floors
-from vhydro.modes.view import contact_view, view_from_json
+from vhydro.modes.readings import readings, standing
+from vhydro.modes.switching import Found, Switching, floors
+from vhydro.modes.view import ContactView, contact_view, view_from_json
 from vhydro.network import network
 from vhydro.occlusion import occlude
 
@@ -211,9 +213,91 @@ def test_bad_calls_are_refused(logs):
         floors([contact_view(logs[:1])(still)])
 
 
-def test_words(logs):
-    seen = contact_view(logs[:1])(logs[0])
-    assert contact_words(np.array([True, True, False, True]), seen) == "cup and plate with the hand, the hand held back"
+def test_words():
+    things = (*BODIES, "gripper", "end_effector")
+    words = contact_words(np.array([True, True, False, True]), things)
+    assert words == "cup and plate with the hand, the hand held back"
+
+
+def test_a_start_with_a_mode_of_a_few_odd_rows_is_the_last_resort():
+    whole, odd = (
+        Found(small_switching(), np.array(share), v) for share, v in (([0.6, 0.4], -3.0), ([0.995, 0.005], -1.0))
+    )
+    assert max([odd, whole], key=learn._worth) is whole
+    assert max([odd], key=learn._worth) is odd
+
+
+def small_switching() -> Switching:
+    return Switching(GAIN, np.eye(2), np.ones(2) / 2, np.ones(2))
+
+
+# --- cloths, fingers that nobody moves, and what stands on what -------------------------------------------------------
+
+
+def cloth_log(seed: int, steps: int = 80) -> Episode:
+    """A hand that wanders over three knots in a row, and from time to time pulls the nearest by a third of its way."""
+    random = np.random.default_rng(seed)
+    place, knots, pulled = np.array([0.0, 0.0, 0.1]), np.array([[0.0, 0, 0], [0.2, 0, 0], [0.4, 0, 0]]), []
+    hands, cloths = [place], [knots]
+    for t in range(steps):
+        step, pulls = 0.01 * random.normal(size=3), 20 <= t % 40 < 35
+        nearest = np.linalg.norm(knots - place, axis=1).argmin()
+        knots = knots + 1e-6 * random.normal(size=knots.shape)
+        knots[nearest] += pulls * step / 3
+        place = place + step
+        hands.append(place)
+        cloths.append(knots)
+        pulled.append(pulls)
+    names = [*(f"tcp.{a}" for a in "xyz"), *(f"cloth.v{k}.{a}" for k in (1, 2, 3) for a in "xyz")]
+    values = np.concatenate([np.array(hands), np.array(cloths).reshape(steps + 1, 9)], 1)
+    channels = tuple(Channel(n, "object" if n[0] == "c" else "end_effector", "m") for n in names)
+    commands = np.zeros((steps, 1))
+    labels = {"pulled": np.array([False, *pulled]).astype(int)}
+    return Episode(values, commands, 0.05, channels, (Channel("gripper.command", "action"),), labels=labels)
+
+
+def test_a_cloth_is_seen_where_it_is_touched():
+    logs = [cloth_log(seed) for seed in range(8)]
+    view = contact_view(logs)
+    assert (view.bodies, len(view.knots), view.servo) == (("cloth",), 3, "none")
+    assert view_from_json(view.as_json()) == view
+    found = learned(logs[:5], logs[5:7], 2, seed=0)
+    assert found.contacts == ("nothing", "cloth with the hand")
+    assert adjusted_rand(mode_posterior(found.model, view(logs[7])).path, logs[7].labels["pulled"]) > 0.8
+
+
+def test_a_hidden_cloth_goes_on_from_the_knot_that_was_nearest():
+    log = cloth_log(0)
+    values = log.observations.copy()
+    values[30:33, 3:] = np.nan
+    whole, gap = (contact_view([log])(e).observations for e in (log, replace(log, observations=values)))
+    assert np.isnan(gap[30:33]).all()
+    np.testing.assert_array_equal(gap[:30], whole[:30])
+    nearest = np.linalg.norm(log.observations[29, 3:].reshape(3, 3) - log.observations[29, :3], axis=1).argmin()
+    own = slice(3 + 3 * nearest, 6 + 3 * nearest)
+    np.testing.assert_allclose(gap[33] - gap[29], log.observations[33, own] - log.observations[29, own])
+    np.testing.assert_allclose(np.diff(gap[33:], axis=0), np.diff(whole[33:], axis=0), atol=1e-12)
+
+
+def test_fingers_that_are_never_told_to_move_are_left_out(logs):
+    still = [replace(e, actions=np.concatenate([e.actions[:, :3], np.ones((60, 1))], 1)) for e in logs[:2]]
+    assert contact_view(still).opening == 0
+    assert contact_view(logs[:2]).opening > 0
+
+
+def test_what_nobody_holds_and_is_higher_than_before_stands_on_something():
+    names = [f"cup.{a}" for a in "xyz"]
+    height = np.array([0.0, 0.0, 0.1, 0.1, np.nan, 0.1, 0.002])
+    seen = episode(np.stack([0 * height, 0 * height, height], 1), np.zeros((6, 3)), dt=0.1, channels=names)
+    view, couples = ContactView(("cup",)), np.array([[False], [True]])
+    path = np.array([0, 1, 1, 0, 0, 0, 0])
+    read = readings(path, couples, view, seen)
+    assert standing(path, couples, view, seen)[:, 0].tolist() == [False, False, False, True, True, True, False]
+    assert read.kinds.tolist() == [0, 1, 1, 2, 2, 2, 0]
+    assert read.contact.tolist() == [0, 1, 1, 1, 1, 1, 0]
+    np.testing.assert_array_equal(read.regime, regime_of(read.contact.astype(bool)))
+    cloth = ContactView(("cup",), knots=("cup.v1",))
+    assert not standing(path, couples, cloth, seen).any()
 
 
 # --- posteriors -------------------------------------------------------------------------------------------------------

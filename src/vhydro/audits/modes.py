@@ -1,29 +1,24 @@
 """The modes audit: contact regimes as segments, beside peers that see the same logs. Paper: Exp 2 and 2B."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from vhydro.audits.grid import Group, run_grid
+from vhydro.audits.modes_paths import LEVELS, METHODS, VALIDATION, Found, Logs, Paths, Truth, found_paths
+from vhydro.audits.modes_theorem import constants_of, modes_of, stretches, theorem_record
 from vhydro.audits.store import rounded
 from vhydro.audits.summary import meta, published, published_row, rows, write_summary
 from vhydro.audits.support_data import PUBLISHED_TASKS as NAMES
-from vhydro.audits.support_data import logs_of
-from vhydro.baselines.segmenters import ar_hmm, changes, gaussian_hmm, slds
+from vhydro.audits.support_data import digest, logs_of
 from vhydro.data.dataset import split
 from vhydro.episodes import Episode
-from vhydro.labels import fit_contact_labeller
-from vhydro.labels.contact import regime_of
-from vhydro.labels.proxy import differences, fit_proxy_labeller
-from vhydro.modes.learn import AUTO, Learned, learned
-from vhydro.modes.metrics import change_points, scores
-from vhydro.modes.posterior import mode_posterior
-from vhydro.modes.view import MACHINE, ContactView, contact_view
-from vhydro.occlusion import occlude
+from vhydro.labels import ContactLabeller, ProxyLabeller, fit_contact_labeller, fit_proxy_labeller, run_starts
+from vhydro.labels.proxy import score
+from vhydro.modes.metrics import scores
 
 FAMILIES = {
     "maniskill": ("PushCube", "PokeCube", "PullCubeTool", "PegInsertionSide"),
@@ -31,13 +26,13 @@ FAMILIES = {
     "sawyer-bridge": ("tower", "laundry", "search", "bridge"),
 }
 PUBLISHED_TASKS = {**{task: f"{task}-v1" for task in FAMILIES["maniskill"]}, **NAMES}
-LEVELS = (0.0, 0.5)  # of the test logs; every method learns in full sight
 LABELS = ("proxy", "regime", "configuration")
-# The modes as they are, and two readings of them by what each couples: in touch or not, and free, impact, sustained.
-READINGS = ("full", "full-contact", "full-regime")
-METHODS = (*READINGS, "auto", "no-mode", "hmm", "ar-hmm", "slds", "changes")
-METRICS = ("mode_f1", "ari", "change_point_f1", "change_point_f1_5", "purity", "over", "under", "modes")
+REGIMES = ("free", "impact", "sustained")
+SCORES = ("mode_f1", "ari", "change_point_f1", "change_point_f1_5", "purity", "over", "under")
+RAW = ("raw_mode_f1", "raw_ari", "raw_change_point_f1", "raw_purity")
+METRICS = (*SCORES, *RAW, "modes")
 PUBLISHED_LABELS = "proxy"
+BINS = 40  # of the proxy's score
 DIGITS = 5
 
 
@@ -52,7 +47,7 @@ class ModesAuditConfig:
     seeds: int = 20
     """Each divides the logs, hides bodies and starts in its own way."""
     out: Path = Path("results/modes")
-    """Where cells and summary go."""
+    """Where cells, summary and page go."""
     tasks: tuple[str, ...] = ()
     """Of the family; all of them if not given."""
     burst: int = 8
@@ -77,21 +72,26 @@ class ModesAuditConfig:
 
 
 def run_modes_audit(config: ModesAuditConfig) -> Path:
-    """The path of the summary, after every cell was computed or found and a table was printed."""
+    """The path of the audit's page, after every cell was computed or found and a table was printed."""
+    from vhydro.report.modes import write_modes_page
+
     asked = [t for f in config.families for t in FAMILIES[f] if not config.tasks or t in config.tasks]
     if config.data is None and (few := [t for t in asked if len(logs_of(t, None)) < 3]):
         raise ValueError(
             f"the shipped sample of {', '.join(few)} has too few logs to divide; expected three. Record logs with "
             "`vhydro collect` and give their folder as --data, or name other --tasks."
         )
-    plain = {"data": None if config.data is None else str(config.data), "burst": config.burst}
+    data = None if config.data is None else str(config.data)
+    logs = {task: digest(list(logs_of(task, data))) for task in asked}
+    plain = {"data": data, "burst": config.burst, "logs": logs}
     results = run_grid(groups(config), work, plain, config.out, workers=config.workers, fresh=config.fresh)
     seeds = len({cell["seed"] for cell in results.cells})
     found = summary_rows(results.cells)
-    path = write_summary(config.out, meta(results, seeds), found)
+    write_summary(config.out, meta(results, seeds), found)
+    page = write_modes_page(config.out)
     print(table(found))
-    print(path)
-    return path
+    print(page)
+    return page
 
 
 def groups(config: ModesAuditConfig) -> list[Group]:
@@ -110,127 +110,109 @@ def groups(config: ModesAuditConfig) -> list[Group]:
 # --- one group ------------------------------------------------------------------------------------------------------
 
 
+class Labels:
+    """What test and validation logs are scored against: constants frozen on training and validation logs."""
+
+    def __init__(self, train: Sequence[Episode], validation: Sequence[Episode]):
+        self.contact: ContactLabeller = fit_contact_labeller(train)
+        self.proxy: ProxyLabeller = fit_proxy_labeller([self.contact(e) for e in validation])
+
+    def __call__(self, episodes: Sequence[Episode]) -> dict[str, Paths]:
+        """The labels of every kind."""
+        labelled = [self.proxy(self.contact(e)) for e in episodes]
+        return {name: [np.asarray(e.labels[name], np.int64) for e in labelled] for name in LABELS}
+
+    def classes(self, name: str) -> tuple[str, ...]:
+        """The classes of one kind of label."""
+        return self.contact.names if name == "configuration" else REGIMES
+
+
 def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     """The records of every method on one division of one task's logs."""
     logs, seed = logs_of(key["task"], config["data"]), key["seed"]
-    train, validation, test = (list(part) for part in split(logs, seed=seed).of(logs))
-    truth, count = _labels(train, validation, test)
-    bare, held, unseen = ([e.unlabelled() for e in part] for part in (train, validation, test))
-    paths = found_paths(bare, held, unseen, count, truth["configuration"], seed, config["burst"])
-    out = []
-    for (level, method), found in paths.items():
-        modes = len(np.unique(np.concatenate(found)))
-        for name, labels in truth.items():
-            place = {"experiment": "modes", **key, "occlusion": level, "method": method, "labels": name}
-            out.append(place | _metrics(found, labels) | {"modes": modes})
-    return rounded(out, DIGITS)
+    parts = [list(part) for part in split(logs, seed=seed).of(logs)]
+    labels = Labels(parts[0], parts[1])
+    truth: Truth = {VALIDATION: labels(parts[1]), "test": labels(parts[2])}
+    bare = Logs(*([e.unlabelled() for e in part] for part in parts))
+    found = found_paths(bare, len(labels.contact.configurations), truth, seed, config["burst"])
+    place = {"experiment": "modes", **key}
+    records = [
+        place | {"occlusion": level, "method": method, "labels": name} | _record(found, truth, level, method, name)
+        for level in LEVELS
+        for method in METHODS
+        for name in LABELS
+    ]
+    for record in records:
+        record |= _shown(record, found, truth, labels, parts[2]) if record["method"] == "full" else {}
+    return rounded(records, DIGITS)
 
 
-def _labels(train, validation, test) -> tuple[dict[str, list[np.ndarray]], int]:
-    """Test labels of every kind, constants frozen on training and validation logs; and how many configurations."""
-    contact = fit_contact_labeller(train)
-    proxy = fit_proxy_labeller([contact(e) for e in validation])
-    labelled = [proxy(contact(e)) for e in test]
-    return {n: [np.asarray(e.labels[n], np.int64) for e in labelled] for n in LABELS}, len(contact.configurations)
+def _record(found: Found, truth: Truth, level: float, method: str, name: str) -> dict[str, Any]:
+    """The scores of one method's paths, read as validation logs say, and as they are."""
+    told = name if method == "changes" else ""
+    held, tested = found.paths[VALIDATION, method, told], found.paths[level, method, told]
+    reading = max(held, key=lambda r: _agreement(held[r], truth[VALIDATION][name]))
+    paths, labels = tested[reading], truth["test"][name]
+    raw = _metrics(tested["modes"], labels)
+    out: dict[str, Any] = _metrics(paths, labels) | {f"raw_{n}": raw[n] for n in SCORES if f"raw_{n}" in RAW}
+    out |= {"reading": reading, "modes": len(np.unique(np.concatenate(tested["modes"])))}
+    return out | {"confusion": _confusion(paths, labels), "shown": _runs(paths[0])}
+
+
+def _agreement(paths: Paths, labels: Paths) -> float:
+    """What a reading is chosen by, the earlier of equals: as good in its rows as in its changes."""
+    found = _metrics(paths, labels)
+    return found["ari"] + found["change_point_f1"]
 
 
 def _metrics(found: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> dict[str, float]:
     s = scores(found, labels)
     near, wide = s.change_points[2].f1, s.change_points[5].f1
-    return {
-        "mode_f1": s.mode_f1, "ari": s.ari, "change_point_f1": near, "change_point_f1_5": wide, "purity": s.purity,
-        "over": s.over_segmentation, "under": s.under_segmentation,
-    }  # fmt: skip
+    return dict(
+        zip(SCORES, (s.mode_f1, s.ari, near, wide, s.purity, s.over_segmentation, s.under_segmentation), strict=True)
+    )
 
 
-Paths = dict[tuple[float, str], list[np.ndarray]]
+def _confusion(paths: Paths, labels: Paths) -> list[list[int]]:
+    path, label = np.concatenate(paths), np.concatenate(labels)
+    out = np.zeros((path.max() + 1, label.max() + 1), int)
+    np.add.at(out, (path, label), 1)
+    return out.tolist()
 
 
-def found_paths(
-    train: list[Episode],
-    validation: list[Episode],
-    test: list[Episode],
-    count: int,
-    truth: Sequence[np.ndarray],
-    seed: int,
-    burst: int,
-) -> Paths:
-    """The path of every test log by every method at every level; `truth` tells `changes` how many there are."""
-    view = contact_view(train)
-    seen = {level: [_hidden(view(e), level, burst, seed, i) for i, e in enumerate(test)] for level in LEVELS}
-    out: Paths = {}
-    asked: dict[str, int | Literal["auto"]] = {"full": count, "auto": AUTO, "no-mode": 1}
-    for name, modes in asked.items():
-        found = learned(train, validation, modes, seed=seed)
-        for level, logs in seen.items():
-            paths = [mode_posterior(found.model, e).path for e in logs]
-            read = zip(READINGS, _readings(found, paths), strict=True) if name == "full" else ((name, paths),)
-            out |= {(level, reading): path for reading, path in read}
-    told = [len(change_points(t)) for t in truth]
-    shown = [view(e) for e in train]
-    for level, logs in seen.items():
-        bright = [_bridged(e) for e in logs]
-        for name, peer in _peers(view, train, shown, test, bright, count, told, seed).items():
-            out[level, name] = peer()
+def _runs(path: np.ndarray) -> dict[str, Any]:
+    starts = run_starts(path)
+    return {"rows": len(path), "starts": starts.tolist(), "values": path[starts].tolist()}
+
+
+def _shown(record, found: Found, truth: Truth, labels: Labels, test: Sequence[Episode]) -> dict[str, Any]:
+    """What pictures need: the truth of the first test log, the proxy's score, and Thm 2 on held-out segments."""
+    name, level = record["labels"], record["occlusion"]
+    out: dict[str, Any] = {"words": list(found.full.contacts), "classes": list(labels.classes(name)), "dt": test[0].dt}
+    out["truth"] = _runs(truth["test"][name][0])
+    if name == "proxy" and not level:
+        out |= _scored(labels.proxy, test, truth["test"]["regime"])
+    if name == "configuration":
+        out["theorem"] = _theorem(found, truth, level)
     return out
 
 
-def _readings(found: Learned, paths: list[np.ndarray]) -> tuple[list[np.ndarray], ...]:
-    """The modes, whether anything is in touch, and the regime, which has a window around every make and break."""
-    touching = [found.touching[path] for path in paths]
-    return paths, [t.astype(int) for t in touching], [regime_of(t) for t in touching]
+def _scored(proxy: ProxyLabeller, test: Sequence[Episode], regimes: Paths) -> dict[str, Any]:
+    """The proxy's score of the first test log, and its histogram over all of them for every true regime."""
+    found = [score(e, proxy) for e in test]
+    values, regime = np.log10(np.maximum(np.concatenate(found), 1e-6)), np.concatenate(regimes)
+    edges = np.linspace(values.min(), values.max() + 1e-9, BINS + 1)
+    counts = {n: np.histogram(values[regime == i], edges)[0].tolist() for i, n in enumerate(REGIMES)}
+    histogram = {"edges": edges.tolist(), "counts": counts}
+    return {"thresholds": list(proxy.thresholds), "histogram": histogram, "score": found[0].tolist()}
 
 
-def _peers(view: ContactView, train, shown, test, bright, count: int, told: list[int], seed: int):
-    """Every peer as a call; all see what ours sees, hidden readings bridged by straight lines."""
-    inputs = [e.actions for e in shown], [e.actions for e in bright]
-    places = [e.observations for e in shown], [e.observations for e in bright]
-    steps = [_moved(e) for e in shown], [_moved(e) for e in bright]
-    kinematic = _kinematics(view, train, shown), _kinematics(view, test, bright)
-    calls: dict[str, Callable[[], list[np.ndarray]]] = {
-        "hmm": lambda: gaussian_hmm(*kinematic, count, seed=seed),
-        "ar-hmm": lambda: ar_hmm(*places, count, seed=seed, inputs=inputs),
-        "slds": lambda: slds(*places, count, seed=seed, inputs=inputs),
-        "changes": lambda: changes(*steps, count, told, seed=seed),
-    }
-    return calls
-
-
-def _hidden(seen: Episode, level: float, burst: int, seed: int, number: int) -> Episode:
-    """The log with bodies hidden in bursts; the machine's own encoders are never in the dark."""
-    if not level:
-        return seen
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), number)
-    bodies = [c.name for c in seen.channels if c.group not in MACHINE]
-    dark = occlude(seen.select(bodies), level, burst=burst, key=key).observations
-    return replace(seen, observations=np.concatenate([dark, seen.observations[:, len(bodies) :]], 1))
-
-
-def _bridged(seen: Episode) -> Episode:
-    """The log with straight lines where readings are hidden."""
-    values, rows_ = seen.observations.copy(), np.arange(seen.steps + 1)
-    for column in values.T:
-        known = ~np.isnan(column)
-        column[~known] = np.interp(rows_[~known], rows_[known], column[known]) if known.any() else 0.0
-    return replace(seen, observations=values)
-
-
-def _moved(seen: Episode) -> np.ndarray:
-    """Displacements and drives of every row, the first's repeated."""
-    step = np.concatenate([np.diff(seen.observations, axis=0), seen.actions], 1)
-    return np.concatenate([step[:1], step]) if len(step) else np.zeros((1, 2 * len(seen.channels)))
-
-
-def _kinematics(view: ContactView, logs: Sequence[Episode], seen: Sequence[Episode]) -> list[np.ndarray]:
-    """The paper's features: how far objects, the end effector and the action moved, in logarithms."""
-    out = []
-    for raw, shown in zip(logs, seen, strict=True):
-        columns = [f"{b}.{a}" for b in view.bodies for a in "xyz"]
-        values = raw.observations.copy()
-        names = [c.name for c in raw.channels]
-        values[:, [names.index(n) for n in columns]] = shown.observations[:, : len(columns)]
-        out.append(np.log(differences(replace(raw, observations=values)).T + 1e-6))
-    return out
+def _theorem(found: Found, truth: Truth, level: float) -> dict[str, Any]:
+    held, name = truth[VALIDATION]["configuration"], "configuration"
+    mode_of = modes_of(found.paths[VALIDATION, "full", ""]["modes"], held)
+    constants = constants_of(found.full, found.seen[VALIDATION], stretches(held, mode_of))
+    tested = stretches(truth["test"][name], mode_of)
+    return theorem_record(found.full, found.seen[level], found.posteriors[level], tested, constants)
 
 
 # --- the summary ----------------------------------------------------------------------------------------------------

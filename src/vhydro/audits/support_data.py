@@ -1,5 +1,6 @@
 """The logs of the support audit: where they are, what a seed adds to them, and how it divides them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -59,12 +60,17 @@ def episodes_of(task: str, data: str | None) -> tuple[Episode, ...]:
 
 
 def fingerprint(task: str, data: str | None) -> str:
+    """What tells the logs of a task apart, as the hand sees them."""
+    return digest(episodes_of(task, data))
+
+
+def digest(episodes: Sequence[Episode]) -> str:
     """What tells logs apart: a digest of their readings and inputs, to six decimals."""
-    digest = sha256()
-    for e in episodes_of(task, data):
+    found = sha256()
+    for e in episodes:
         for values in (e.observations, e.actions):
-            digest.update(np.round(np.asarray(values, np.float64), 6).tobytes())
-    return digest.hexdigest()[:12]
+            found.update(np.round(np.asarray(values, np.float64), 6).tobytes())
+    return found.hexdigest()[:12]
 
 
 def divided(

@@ -74,10 +74,11 @@ def slds(
 ) -> Paths:
     """The paths of a switching linear system: x' = A x + b + B u + noise by mode, features a noisy image of x.
 
-    `inputs` and the first row are as in `ar_hmm`; how it is fitted, `vhydro.baselines.switching` says.
+    `inputs` and the first row are as in `ar_hmm`; how it is fitted, `vhydro.baselines.switching` says. Features of the
+    test episodes may be NaN where they are hidden: the system infers them.
     """
     pushed = _standardised_inputs(train, test, inputs)
-    train, test = _standardised(train, test, modes)
+    train, test = _standardised(train, test, modes, gaps=True)
     if _one_mode(train, modes) or not any(len(x) > 1 for x in train):
         return [np.zeros(len(x), int) for x in test]
     switching = _module("vhydro.baselines.switching", "hmmlearn")
@@ -172,11 +173,13 @@ def _with_first_rows(found: np.ndarray, test: Episodes, start: np.ndarray) -> Pa
     return [np.concatenate([p[:1] if len(p) else [int(start.argmax())], p]) for p in pieces]
 
 
-def _standardised(train: Episodes, test: Episodes, modes: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _standardised(
+    train: Episodes, test: Episodes, modes: int, *, gaps: bool = False
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Both with mean 0 and variance 1 over the training rows, without features that are constant there."""
     if modes < 1:
         raise ValueError(f"{modes} modes were asked for; expected at least 1. Ask for one or more.")
-    _refuse_episodes(train, test, "features", least=1)
+    _refuse_episodes(train, test, "features", least=1, gaps=gaps)
     rows = np.concatenate(train)
     _enough(len(rows), modes, "rows")
     return _scaled(rows, train), _scaled(rows, test)
@@ -213,8 +216,11 @@ def _enough(found: int, modes: int, what: str) -> None:
         raise ValueError(f"the training episodes have {found} {what}; expected at least {modes}, one for every mode.")
 
 
-def _refuse_episodes(train: Episodes, test: Episodes, what: str, least: int) -> None:
-    """Raises unless all arrays are (rows, width) of one width, finite, with at least so many rows."""
+def _refuse_episodes(train: Episodes, test: Episodes, what: str, least: int, *, gaps: bool = False) -> None:
+    """Raises unless all arrays are (rows, width) of one width, with at least so many rows, and finite.
+
+    With `gaps` the test episodes may hold NaN.
+    """
     if not len(train) or not len(test):
         raise ValueError(f"{len(train)} training and {len(test)} test episodes were given; expected some of each.")
     width = np.shape(train[0])[-1:]
@@ -225,7 +231,8 @@ def _refuse_episodes(train: Episodes, test: Episodes, what: str, least: int) -> 
                     f"{what} of {kind} episode {i} have shape {x.shape}; expected (rows, {width[0]}) as in the first "
                     f"training episode, with at least {least} rows."
                 )
-            if bad := np.count_nonzero(~np.isfinite(x)):
+            allowed = np.isnan(x) if gaps and kind == "test" else np.zeros(x.shape, bool)
+            if bad := np.count_nonzero(~np.isfinite(x) & ~allowed):
                 raise ValueError(
                     f"{what} of {kind} episode {i} have {bad} values that are not finite; expected none. "
                     "Fill hidden values first."

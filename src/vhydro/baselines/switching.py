@@ -134,7 +134,8 @@ def _em(rows: np.ndarray, lengths: list[int], shares: np.ndarray, chain: Chain, 
 class Padded(NamedTuple):
     """Episodes in one array, the shorter ones filled up."""
 
-    seen: np.ndarray  # (episodes, rows, features)
+    seen: np.ndarray  # (episodes, rows, features), straight lines where hidden
+    known: np.ndarray  # the same shape, bool
     inputs: np.ndarray  # (episodes, rows − 1, inputs)
     real: np.ndarray  # (episodes, rows) bool
 
@@ -163,13 +164,25 @@ class Belief(NamedTuple):
 
 
 def padded(seen: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Padded:
-    """Episodes in one array."""
+    """Episodes in one array; NaN means hidden."""
     rows = max(2, *(len(s) for s in seen))
 
     def fill(values: Sequence[np.ndarray], n: int) -> np.ndarray:
         return np.stack([np.pad(v, ((0, n - len(v)), (0, 0))) for v in values])
 
-    return Padded(fill(seen, rows), fill(inputs, rows - 1), np.arange(rows) < np.array([[len(s)] for s in seen]))
+    known = fill([~np.isnan(s) for s in seen], rows)
+    real = np.arange(rows) < np.array([[len(s)] for s in seen])
+    return Padded(fill([_bridged(s) for s in seen], rows), known, fill(inputs, rows - 1), real)
+
+
+def _bridged(seen: np.ndarray) -> np.ndarray:
+    """The rows with straight lines where they are hidden, and the mean of the features where one always is."""
+    out, rows = seen.copy(), np.arange(len(seen))
+    for column in out.T:
+        known = ~np.isnan(column)
+        if not known.all():
+            column[~known] = np.interp(rows[~known], rows[known], column[known]) if known.any() else 0.0
+    return out
 
 
 def fitted_switching(data: Padded, modes: int, seed: int) -> Switching:
@@ -244,8 +257,9 @@ def _information(model: Switching, data: Padded, shares: np.ndarray):
     weights, latent, inner = model.regression.weights, len(mean), data.real[:, 1:]
     emission, offset = model.emission[:-1], model.emission[-1]
     real = data.real[..., None]
-    diagonal = np.where(real[..., None], emission / model.noise @ emission.T, np.eye(latent))
-    linear = np.where(real, (data.seen - offset) / model.noise @ emission.T, 0.0)
+    weight = data.known / model.noise
+    diagonal = np.where(real[..., None], (weight[..., None, :] * emission) @ emission.T, np.eye(latent))
+    linear = np.where(real, (data.seen - offset) * weight @ emission.T, 0.0)
     diagonal[:, 0] += np.diag(1 / variance)
     linear[:, 0] += mean / variance
     share = np.zeros((*inner.shape, shares.shape[1]))

@@ -17,6 +17,7 @@ AUTO: Literal["auto"] = "auto"
 MOST = 6  # modes that `auto` tries
 FEWEST_ROWS = 0.01  # share of the rows below which a mode counts as collapsed
 COUPLED = 0.5  # a gain above this is a thing that goes with its drive
+PULLED = 0.15  # the same of a cloth, whose other knots hold back the one that is touched
 SENSOR = 0.1  # of the noise floor
 UNSEEN = 1e3  # noise floors: where a body that no log shows at first may be
 LEAST_MOVE = 1e-6  # no mode is ever impossible
@@ -36,10 +37,15 @@ class Learned(NamedTuple):
     model: HybridModel
     view: ContactView
     contacts: tuple[str, ...]  # of every mode, in words
-    touching: Bool[np.ndarray, "modes"]  # whether anything is coupled in it
+    couples: Bool[np.ndarray, "modes things"]  # the same as a table: every body, then fingers and arm where commanded
     collapsed: tuple[int, ...]  # modes that hardly occur, or couple nothing else than an earlier one
     starts: np.ndarray  # validation log likelihood per row of every start
     tried: tuple[Tried, ...]  # numbers of modes, where they were chosen
+
+    @property
+    def touching(self) -> Bool[np.ndarray, "modes"]:
+        """Whether anything is coupled in each mode."""
+        return np.asarray(self.couples.any(1))
 
 
 def learned(
@@ -63,24 +69,44 @@ def learned(
     floor = floors(seen)
     counts = range(1, MOST + 1) if modes == AUTO else (modes,)
     every = [switching(seen, held, count, floor, seed=seed) for count in counts]
-    found = [max(starts, key=lambda start: start.validation) for starts in every]
-    tried = tuple(Tried(c, f.validation, _different(f, seen[0])) for c, f in zip(counts, found, strict=True))
+    found = [max(starts, key=_worth) for starts in every]
+    shown = things_of(seen[0], view)
+    tried = tuple(Tried(c, f.validation, _different(f, shown)) for c, f in zip(counts, found, strict=True))
     chosen = _chosen(tried)
-    best = _ordered(found[chosen], seen[0])
-    found_patterns = patterns(np.asarray(best.switching.gain), seen[0])
+    best = _ordered(found[chosen], shown)
+    couples = patterns(np.asarray(best.switching.gain), shown)
     return Learned(
         contact_model(best, floor, seen),
         view,
-        tuple(contact_words(p, seen[0]) for p in found_patterns),
-        np.asarray(found_patterns.any(1)),
-        _collapsed(best, seen[0]),
+        tuple(contact_words(p, shown.things) for p in couples),
+        couples,
+        _collapsed(best, shown),
         np.array([start.validation for start in every[chosen]]),
         tried,
     )
 
 
-def _different(found: Found, seen: Episode) -> int:
-    return len(found.share) - len(_collapsed(found, seen))
+class Shown(NamedTuple):
+    """What a view shows: things, the thing of every channel, and which of them are cloths."""
+
+    things: tuple[str, ...]
+    of_channel: tuple[str, ...]
+    cloths: frozenset[str]
+
+
+def things_of(seen: Episode, view: ContactView) -> Shown:
+    """What a log shows through the view."""
+    groups = tuple(c.group for c in seen.channels)
+    return Shown(tuple(dict.fromkeys(groups)), groups, view.cloths)
+
+
+def _worth(start: Found) -> tuple[bool, float]:
+    """A start with a mode of a few odd rows has one mode less than was asked for, however likely it is."""
+    return bool(start.share.min() >= FEWEST_ROWS), start.validation
+
+
+def _different(found: Found, shown: Shown) -> int:
+    return len(found.share) - len(_collapsed(found, shown))
 
 
 def _chosen(tried: Sequence[Tried]) -> int:
@@ -92,27 +118,23 @@ def _chosen(tried: Sequence[Tried]) -> int:
     return best
 
 
-def _ordered(found: Found, seen: Episode) -> Found:
+def _ordered(found: Found, shown: Shown) -> Found:
     """The same with modes in the order of how much they couple."""
-    pattern = patterns(np.asarray(found.switching.gain), seen)
+    pattern = patterns(np.asarray(found.switching.gain), shown)
     order = sorted(range(len(pattern)), key=lambda m: (pattern[m].sum(), tuple(~pattern[m]), -found.share[m]))
     s = found.switching
     moved = s._replace(gain=s.gain[order], transition=s.transition[order][:, order], start=s.start[order])
     return found._replace(switching=moved, share=found.share[order])
 
 
-def patterns(gain: Float[np.ndarray, "modes channels"], seen: Episode) -> Bool[np.ndarray, "modes things"]:
+def patterns(gain: Float[np.ndarray, "modes channels"], shown: Shown) -> Bool[np.ndarray, "modes things"]:
     """What every mode couples: each body to the hand, the fingers to something between them, the arm to a load."""
-    columns = [gain[:, [i for i, c in enumerate(seen.channels) if c.group == g]] for g in _groups(seen)]
-    out = [
-        _falls_short(g) if name in MACHINE else (g > COUPLED).any(1)
-        for name, g in zip(_groups(seen), columns, strict=True)
-    ]
+    out = []
+    for thing in shown.things:
+        own = gain[:, [i for i, name in enumerate(shown.of_channel) if name == thing]]
+        follows = (own > (PULLED if thing in shown.cloths else COUPLED)).any(1)
+        out.append(_falls_short(own) if thing in MACHINE else follows)
     return np.stack(out, 1)
-
-
-def _groups(seen: Episode) -> list[str]:
-    return list(dict.fromkeys(c.group for c in seen.channels))
 
 
 def _falls_short(gain: np.ndarray) -> np.ndarray:
@@ -121,19 +143,18 @@ def _falls_short(gain: np.ndarray) -> np.ndarray:
     return (size < COUPLED * size.max()) & (size.max() > 0)  # a machine that never follows says nothing
 
 
-def contact_words(pattern: Bool[np.ndarray, "things"], seen: Episode) -> str:
+def contact_words(pattern: Bool[np.ndarray, "things"], things: Sequence[str]) -> str:
     """What a mode couples, in words."""
-    groups = _groups(seen)
-    bodies = [g for g, on in zip(groups, pattern, strict=True) if on and g not in MACHINE]
+    on = [thing for thing, coupled in zip(things, pattern, strict=True) if coupled]
+    bodies = [thing for thing in on if thing not in MACHINE]
     parts = [f"{' and '.join(bodies)} with the hand"] if bodies else []
-    parts += [MACHINE[g] for g, on in zip(groups, pattern, strict=True) if on and g in MACHINE]
-    return ", ".join(parts) or "nothing"
+    return ", ".join([*parts, *(MACHINE[thing] for thing in on if thing in MACHINE)]) or "nothing"
 
 
-def _collapsed(found: Found, seen: Episode) -> tuple[int, ...]:
+def _collapsed(found: Found, shown: Shown) -> tuple[int, ...]:
     kept: set[tuple[bool, ...]] = set()
     out = []
-    for mode, pattern in enumerate(patterns(np.asarray(found.switching.gain), seen)):
+    for mode, pattern in enumerate(patterns(np.asarray(found.switching.gain), shown)):
         if found.share[mode] < FEWEST_ROWS or tuple(pattern) in kept:
             out.append(mode)
         else:

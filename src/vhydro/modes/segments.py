@@ -78,11 +78,16 @@ def as_rows(segments: Sequence[Segment], dt: float) -> list[dict[str, Any]]:
 
 
 def write_segments(
-    path_stem: str | Path, episodes_segments: Sequence[Sequence[Segment]], names: Sequence[str], dt: float
+    path_stem: str | Path,
+    episodes_segments: Sequence[Sequence[Segment]],
+    names: Sequence[str],
+    dt: float,
+    words: Sequence[str] = (),
 ) -> tuple[Path, Path]:
     """The JSON and the CSV file `path_stem`.json and .csv, which now hold the segments of all named episodes.
 
-    Both are written out before either takes the place of an older one.
+    The JSON also says what every mode means, where there are words. Both are written out before either takes the
+    place of an older one.
     """
     if len(names) != len(episodes_segments) or len(set(names)) != len(names):
         raise ValueError(
@@ -92,7 +97,7 @@ def write_segments(
     tables = {name: as_rows(segments, dt) for name, segments in zip(names, episodes_segments, strict=True)}
     stem = Path(path_stem)
     files = stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.csv")
-    _write_together(dict(zip(files, (_json(tables, dt), _csv(tables)), strict=True)))
+    _write_together(dict(zip(files, (_json(tables, dt, words), _csv(tables)), strict=True)))
     return files
 
 
@@ -118,9 +123,10 @@ def _seconds(row: int, dt: float) -> float:
     return round(row * dt, 9)  # a nanosecond: 3 · 0.05 reads 0.15
 
 
-def _json(tables: Mapping[str, list[dict[str, Any]]], dt: float) -> str:
+def _json(tables: Mapping[str, list[dict[str, Any]]], dt: float, words: Sequence[str]) -> str:
     episodes = [{"name": name, "segments": rows} for name, rows in tables.items()]
-    return json.dumps({"dt": dt, "episodes": episodes}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    known = {"modes": list(words)} if words else {}
+    return json.dumps({"dt": dt, **known, "episodes": episodes}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _csv(tables: Mapping[str, list[dict[str, Any]]]) -> str:

@@ -3,8 +3,12 @@
 A thing is driven by the hand's displacement, a finger by the gap to its commanded width, a joint by the gap to its
 target, the hand by its commanded displacement. A mode decides how strongly each responds: `z' = z + g_s u + noise`. A
 thing that is held follows the hand, a finger on something stops short of its target, a loaded joint lags.
+
+A cloth has no place of its own. Its touch point stands for it: how far the knot nearest the hand went, added up from
+step to step. A cloth loads no arm, so that its logs are read without the servo, whose lags would only hide it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -16,6 +20,7 @@ from vhydro.robots import AXES, FINGER, bodies_of
 
 Servo = Literal["joints", "hand", "none"]
 COMMAND = "gripper.command"
+KNOT = re.compile(r"(.+)\.v\d+")
 MACHINE = {  # groups that are the robot's own, and what it means when they do less than they are told
     "gripper": "the fingers on something",
     "joints": "the arm under load",
@@ -32,6 +37,17 @@ class ContactView:
     opens: float = 1.0  # the command that opens it: 1 or −1
     servo: Servo = "none"
     joints: tuple[str, ...] = ()  # with a target each
+    knots: tuple[str, ...] = ()  # of the bodies that are cloths, named `CLOTH.v1`, `CLOTH.v2`, …
+
+    @property
+    def cloths(self) -> frozenset[str]:
+        """The bodies that are cloths."""
+        return frozenset(_cloth(k) for k in self.knots)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What the log must show the places of: bodies, and the knots of those that are cloths."""
+        return (*(b for b in self.bodies if b not in self.cloths), *self.knots)
 
     def __call__(self, episode: Episode) -> Episode:
         """The log of responses, with a drive for each as its inputs; only bodies may be hidden."""
@@ -53,10 +69,16 @@ class ContactView:
         )
 
     def _bodies(self, episode: Episode):
-        place = np.concatenate([_columns(episode, [f"{b}.{a}" for a in AXES]) for b in self.bodies], 1)
-        hand = np.diff(_columns(episode, [f"tcp.{a}" for a in AXES]), axis=0)
+        hand = _place(episode, "tcp")
+        cloths = {c: [k for k in self.knots if _cloth(k) == c] for c in self.cloths}
+        places = [
+            _touch_point(np.stack([_place(episode, k) for k in cloths[b]], 1), hand)
+            if b in cloths
+            else _place(episode, b)
+            for b in self.bodies
+        ]
         channels = [Channel(f"{b}.{a}", b, "m") for b in self.bodies for a in AXES]
-        return channels, place, np.tile(hand, len(self.bodies))
+        return channels, np.concatenate(places, 1), np.tile(np.diff(hand, axis=0), len(self.bodies))
 
     def _gripper(self, episode: Episode):
         if not self.opening:
@@ -71,9 +93,8 @@ class ContactView:
             target = np.stack([_input(episode, _target(j)) for j in self.joints], 1)
             return [Channel(j, "joints", "rad") for j in self.joints], place, target - place[:-1]
         if self.servo == "hand":
-            names = [f"tcp.{a}" for a in AXES]
             asked = np.stack([_input(episode, f"tcp.d{a}") for a in AXES], 1)
-            return [Channel(n, "end_effector", "m") for n in names], _columns(episode, names), asked
+            return [Channel(f"tcp.{a}", "end_effector", "m") for a in AXES], _place(episode, "tcp"), asked
         return None
 
     def as_json(self) -> dict[str, Any]:
@@ -83,7 +104,7 @@ class ContactView:
 def view_from_json(record: dict[str, Any]) -> ContactView:
     """The view that `as_json` wrote."""
     try:
-        lists = {name: tuple(record[name]) for name in ("bodies", "joints")}
+        lists = {name: tuple(record.get(name, ())) for name in ("bodies", "joints", "knots")}
         return ContactView(**{**record, **lists})
     except (KeyError, TypeError) as error:
         raise ValueError(f"the view of a model is {record!r:.120}; expected what `vhydro learn` writes.") from error
@@ -102,13 +123,45 @@ def contact_view(episodes: Sequence[Episode]) -> ContactView:
         )
     joints = tuple(n for n in sorted(names) if n.startswith("arm.joint_") and _target(n) in commands)
     by_hand = all(f"tcp.d{a}" in commands for a in AXES)
-    view = ContactView(bodies_of(first), servo="joints" if joints else "hand" if by_hand else "none", joints=joints)
+    view = _with_bodies(first, "joints" if joints else "hand" if by_hand else "none", joints)
     if COMMAND not in commands or not any(FINGER.fullmatch(n) for n in names):
         return view
+    if len(np.unique(np.concatenate([_input(e, COMMAND) for e in episodes]))) == 1:
+        return view  # fingers that are never told to move say nothing of what is between them
     widest = max(float(_width(e).max()) for e in episodes)
     opening = [replace(view, opening=widest, opens=sign) for sign in (1.0, -1.0)]
     # The command that opens is the one under which fingers move towards their target.
     return max(opening, key=lambda v: _agreement(v, episodes)) if widest > 0 else view
+
+
+def _with_bodies(first: Episode, servo: Servo, joints: tuple[str, ...]) -> ContactView:
+    """The view of the log's bodies and cloths, and of what moves its arm."""
+    shown = dict.fromkeys(c.name.rpartition(".")[0] for c in first.channels if c.group == "object")
+    knots = tuple(name for name in shown if KNOT.fullmatch(name))
+    if not knots:
+        return ContactView(bodies_of(first), servo=servo, joints=joints)
+    rigid = first.select([c.name for c in first.channels if c.name.rpartition(".")[0] not in knots])
+    others = bodies_of(rigid) if any(c.group == "object" for c in rigid.channels) else ()
+    return ContactView((*others, *dict.fromkeys(map(_cloth, knots))), knots=knots)
+
+
+def _cloth(knot: str) -> str:
+    return knot.rpartition(".")[0]
+
+
+def _touch_point(knots: np.ndarray, hand: np.ndarray) -> np.ndarray:
+    """How far the knot nearest the hand has gone, (rows, 3), from seen row to seen row; NaN where a cloth is hidden.
+
+    Across rows in the dark it is the knot that was nearest before them.
+    """
+    out = np.full(hand.shape, np.nan)
+    seen = np.flatnonzero(~np.isnan(knots).any((1, 2)))
+    if len(seen):
+        nearest = np.linalg.norm(knots[seen] - hand[seen, None], axis=2).argmin(1)[:-1]
+        before, after = knots[seen[:-1]], knots[seen[1:]]
+        steps = (after - before)[np.arange(len(nearest)), nearest]
+        out[seen] = np.concatenate([np.zeros((1, 3)), np.cumsum(steps, 0)])
+    return out
 
 
 def _agreement(view: ContactView, episodes: Sequence[Episode]) -> float:
@@ -134,6 +187,10 @@ def _width(episode: Episode) -> np.ndarray:
 
 def _columns(episode: Episode, names: Sequence[str]) -> np.ndarray:
     return episode.select(list(names)).observations.astype(np.float64)
+
+
+def _place(episode: Episode, body: str) -> np.ndarray:
+    return _columns(episode, [f"{body}.{a}" for a in AXES])
 
 
 def _input(episode: Episode, name: str) -> np.ndarray:

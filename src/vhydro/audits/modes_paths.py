@@ -1,0 +1,197 @@
+"""The paths of every method of the modes audit: ours, its ablations and its peers, on the same logs, equally dark."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from vhydro.baselines.segmenters import ar_hmm, changes, gaussian_hmm, slds
+from vhydro.certificate import Gate, adaptive, no_support
+from vhydro.episodes import Episode
+from vhydro.filter import FilterSettings, filter_episodes
+from vhydro.labels.contact import regime_of
+from vhydro.labels.proxy import differences
+from vhydro.model import HybridModel
+from vhydro.modes.learn import AUTO, Learned, learned
+from vhydro.modes.metrics import change_points
+from vhydro.modes.posterior import ModePosterior, mode_posterior
+from vhydro.modes.readings import readings
+from vhydro.modes.view import MACHINE, ContactView
+from vhydro.occlusion import occlude
+from vhydro.proposal import ModeProposal, mode_proposal
+from vhydro.smoother import smooth
+from vhydro.training import Parts, TrainingConfig, fit
+
+LEVELS = (0.0, 0.5)  # of the test logs; every method learns in full sight
+READINGS = ("modes", "kinds", "contact", "regime")  # as they are, and what they mean; see `vhydro.modes.readings`
+METHODS = ("full", "auto", "particles", "no-support", "no-mode", "hmm", "ar-hmm", "slds", "changes")
+PARTICLES, GUIDE_STEPS = 64, 150
+VALIDATION = "validation"  # where readings are chosen; beside it, test logs at every level
+
+Paths = list[np.ndarray]
+Read = dict[str, Paths]  # by reading
+Truth = dict[str, dict[str, Paths]]  # of validation and test logs, by the kind of label
+
+
+class Logs(NamedTuple):
+    """One division of a task's logs, without labels."""
+
+    train: list[Episode]
+    validation: list[Episode]
+    test: list[Episode]
+
+
+class Found(NamedTuple):
+    """What every method says of validation logs, and of test logs at every level; and ours in full."""
+
+    paths: dict[tuple[float | str, str, str], Read]  # place, method, label set that it was told of
+    full: Learned
+    posteriors: dict[float | str, list[ModePosterior]]
+    seen: dict[float | str, list[Episode]]  # the logs as our view shows them
+
+
+def found_paths(logs: Logs, count: int, truth: Truth, seed: int, burst: int) -> Found:
+    """The paths of every method. `truth` tells `changes` how many changes there are, and nothing else."""
+    full = learned(logs.train, logs.validation, count, seed=seed)
+    view = full.view
+    raw: dict[float | str, list[Episode]] = {VALIDATION: logs.validation}
+    raw |= {o: [hidden(e, view, o, burst, seed, i) for i, e in enumerate(logs.test)] for o in LEVELS}
+    seen = {place: [view(e) for e in episodes] for place, episodes in raw.items()}
+    paths: dict[tuple[float | str, str, str], Read] = {}
+    posteriors = {place: [mode_posterior(full.model, e) for e in episodes] for place, episodes in seen.items()}
+    for place, found in posteriors.items():
+        paths[place, "full", ""] = _read(full, seen[place], [p.path for p in found])
+    for name, other in (("auto", _learned(logs, AUTO, seed)), ("no-mode", _learned(logs, 1, seed))):
+        for place, episodes in seen.items():
+            found = [mode_posterior(other.model, e).path for e in episodes]
+            paths[place, name, ""] = _read(other, episodes, found)
+    for name, guided in _guided(full, logs, seed).items():
+        for place, episodes in seen.items():
+            paths[place, name, ""] = _read(full, episodes, guided(episodes))
+    return Found(paths | _peers(view, logs, raw, seen, count, truth, seed), full, posteriors, seen)
+
+
+def _learned(logs: Logs, modes: int | Literal["auto"], seed: int) -> Learned:
+    return learned(logs.train, logs.validation, modes, seed=seed)
+
+
+def _read(model: Learned, seen: Sequence[Episode], paths: Paths) -> Read:
+    every = [readings(p, model.couples, model.view, e) for p, e in zip(paths, seen, strict=True)]
+    return {name: [np.asarray(getattr(r, name)) for r in every] for name in READINGS}
+
+
+# --- the dark -------------------------------------------------------------------------------------------------------
+
+
+def hidden(episode: Episode, view: ContactView, level: float, burst: int, seed: int, number: int) -> Episode:
+    """The log with bodies hidden in bursts, each by itself; the machine's own encoders are never in the dark."""
+    if not level:
+        return episode
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), number)
+    seen = view(episode)
+    names = [c.name for c in seen.channels if c.group not in MACHINE]
+    dark = np.isnan(occlude(seen.select(names), level, burst=burst, key=key).observations)
+    values = episode.observations.astype(np.float64)
+    for i, body in enumerate(view.bodies):
+        own = np.array([c.name.startswith(f"{body}.") for c in episode.channels])
+        values[np.ix_(dark[:, 3 * i], own)] = np.nan
+    return replace(episode, observations=values)
+
+
+def bridged(episode: Episode) -> Episode:
+    """The log with straight lines where readings are hidden."""
+    values, rows = episode.observations.astype(np.float64), np.arange(episode.steps + 1)
+    for column in values.T:
+        known = ~np.isnan(column)
+        if not known.all():
+            column[~known] = np.interp(rows[~known], rows[known], column[known]) if known.any() else 0.0
+    return replace(episode, observations=values)
+
+
+# --- ablations ------------------------------------------------------------------------------------------------------
+
+
+def _guided(full: Learned, logs: Logs, seed: int) -> dict[str, Callable[[Sequence[Episode]], Paths]]:
+    """Our model by particles, with one learned guide of modes: λ from its certificate, and λ = 0."""
+    gates = {"particles": adaptive(certificate="guide-free"), "no-support": no_support()}
+    if full.model.modes == 1:
+        return dict.fromkeys(gates, _one_mode)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2), 3)
+    seen, held = [full.view(e) for e in logs.train], [full.view(e) for e in logs.validation]
+    config = TrainingConfig(
+        steps=GUIDE_STEPS, window=32, learning_rate=0.01, occlusion=(0.0,), validate_every=GUIDE_STEPS // 2,
+        frozen=("model",), settings=_settings(no_support(), 16),
+    )  # fmt: skip
+    start = Parts(full.model, mode_proposal(full.model, hidden=(32, 32), key=keys[0]))
+    guide = fit(start, seen, held, key=keys[1], config=config, progress=False).proposal
+    assert isinstance(guide, ModeProposal)
+    return {name: partial(_sampled, full.model, guide, gate, keys[2]) for name, gate in gates.items()}
+
+
+def _settings(gate: Gate, particles: int, **options: Any) -> FilterSettings:
+    return FilterSettings(particles=particles, gate=gate, lookahead=True, ess_threshold=1.0, **options)
+
+
+def _one_mode(seen: Sequence[Episode]) -> Paths:
+    return [np.zeros(e.steps + 1, np.int64) for e in seen]
+
+
+def _sampled(model: HybridModel, guide: ModeProposal, gate: Gate, key, seen: Sequence[Episode]) -> Paths:
+    """The likeliest smoothed mode of every row."""
+    settings = _settings(gate, PARTICLES, history=True)
+    first, second = jax.random.split(key)
+    outs = filter_episodes(model, seen, key=first, settings=settings, proposal=guide)
+    smoothed = [smooth(model, e, out, key=second) for e, out in zip(seen, outs, strict=True)]
+    return [np.asarray(s.belief.mode).argmax(1).astype(np.int64) for s in smoothed]
+
+
+# --- peers ----------------------------------------------------------------------------------------------------------
+
+
+def _peers(view: ContactView, logs: Logs, raw, seen, count: int, truth: Truth, seed: int):
+    """Every peer's paths. They learn from training and validation logs, which ours needs to choose by.
+
+    All but the kinematic features of the HMM are our channels. Hidden readings are bridged by straight lines, but for
+    the switching system, which infers them.
+    """
+    learn = [view(e) for e in (*logs.train, *logs.validation)]
+    inputs, places = [e.actions for e in learn], [e.observations for e in learn]
+    moved, kinematic = [_moved(e) for e in learn], [_kinematic(e) for e in (*logs.train, *logs.validation)]
+    out = {}
+    for place, episodes in raw.items():
+        bright = [bridged(e) for e in episodes]
+        lit, drives = [view(e) for e in bright], [e.actions for e in seen[place]]
+        straight = [e.observations for e in lit]
+        gappy = [e.observations for e in seen[place]]
+        calls: dict[tuple[str, str], Callable[[], Paths]] = {
+            ("hmm", ""): lambda b=bright: gaussian_hmm(kinematic, [_kinematic(e) for e in b], count, seed=seed),
+            ("ar-hmm", ""): lambda x=straight, u=drives: ar_hmm(places, x, count, seed=seed, inputs=(inputs, u)),
+            ("slds", ""): lambda x=gappy, u=drives: slds(places, x, count, seed=seed, inputs=(inputs, u)),
+        }
+        for name, labels in truth[VALIDATION if place == VALIDATION else "test"].items():
+            told = [len(change_points(t)) for t in labels]
+            steps = [_moved(e) for e in lit]
+            calls["changes", name] = lambda x=steps, told=told: changes(moved, x, count, told, seed=seed)
+        out |= {(place, method, name): call() for (method, name), call in calls.items()}
+    return {key: _peer_readings(path, out[VALIDATION, key[1], key[2]]) for key, path in out.items()}
+
+
+def _peer_readings(paths: Paths, validation: Paths) -> Read:
+    """A peer's modes have no words: nothing touches in the mode in which most validation logs begin."""
+    free = np.bincount([p[0] for p in validation]).argmax()
+    touching = [p != free for p in paths]
+    return {"modes": paths, "contact": [t.astype(int) for t in touching], "regime": [regime_of(t) for t in touching]}
+
+
+def _moved(seen: Episode) -> np.ndarray:
+    """Displacements and drives of every row, the first's repeated."""
+    step = np.concatenate([np.diff(seen.observations, axis=0), seen.actions], 1)
+    return np.concatenate([step[:1], step]) if len(step) else np.zeros((1, 2 * len(seen.channels)))
+
+
+def _kinematic(episode: Episode) -> np.ndarray:
+    """The paper's features: how far objects, the end effector and the action moved, in logarithms."""
+    return np.log(differences(episode).T + 1e-6)

@@ -1,0 +1,53 @@
+"""What every mode, clamped over a segment, predicts of each row: the law that Thm 2 compares."""
+
+import numpy as np
+from jaxtyping import Float
+
+from vhydro.episodes import Episode
+from vhydro.model import HybridModel
+from vhydro.modes.posterior import is_separate
+
+WIDE = 1e4  # standard deviations of the model's noise: of what was never seen before
+
+
+def clamped_predictions(
+    model: HybridModel, episode: Episode, start: int, end: int
+) -> tuple[
+    Float[np.ndarray, "steps modes channels"], Float[np.ndarray, "steps channels"], Float[np.ndarray, "steps channels"]
+]:
+    """Predictive means and spreads of rows `start` to `end` (exclusive) in every mode, and what was seen of them.
+
+    In the model's units; hidden is NaN. Every mode starts from what was last seen before the segment. Noise is shared
+    by the modes of a contact model, so that the spread is too. The first row of a log is not predicted by anything.
+    """
+    if not is_separate(model):
+        raise ValueError("the model is not linear, coordinate by coordinate; expected a contact model.")
+    rows = episode.steps + 1
+    if not 0 <= start < end <= rows or end < 2:
+        raise ValueError(f"rows {start} to {end} of a log with {rows} rows; expected some of them, past the first.")
+    gain = np.diagonal(np.asarray(model.flow.port, np.float64), axis1=1, axis2=2)
+    noise, sensor = np.asarray(model.noise, np.float64), np.asarray(model.emission.noise, np.float64)
+    values = (episode.observations - np.asarray(model.shift, np.float64)) / np.asarray(model.scale, np.float64)
+    drive = episode.actions / np.asarray(model.action_scale, np.float64)
+    first = max(start, 1)
+    mean, variance = _before(values[:first], noise.max(0), sensor)
+    mean = np.tile(mean, (model.modes, 1))
+    means, spreads = [], []
+    for row in range(first, end):
+        mean, variance = mean + gain * drive[row - 1], variance + noise.max(0) ** 2
+        means.append(mean)
+        spreads.append(np.sqrt(variance + sensor**2))
+        known = ~np.isnan(values[row])
+        keep = np.where(known, variance / (variance + sensor**2), 0.0)
+        mean = mean + keep * (np.where(known, values[row], 0.0) - np.where(known, mean, 0.0))
+        variance = variance * (1 - keep)
+    return np.stack(means), np.stack(spreads), values[first:end]
+
+
+def _before(values: np.ndarray, noise: np.ndarray, sensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where every channel was last seen, and how unsure that leaves it by the last of these rows."""
+    known = ~np.isnan(values)
+    ever, last = known.any(0), len(values) - 1 - known[::-1].argmax(0)
+    place = np.where(ever, values[last, np.arange(values.shape[1])], 0.0)
+    rows = len(values) - 1 - last
+    return place, np.where(ever, sensor**2 + rows * noise**2, (WIDE * noise) ** 2)
