@@ -160,9 +160,9 @@ def _record(found: Found, truth: Truth, level: float, method: str, name: str) ->
 
 
 def _agreement(paths: Paths, labels: Paths) -> float:
-    """What a reading is chosen by, the earlier of equals: as good in its rows as in its changes."""
+    """What a reading is chosen by, the earlier of equals: its classes, its rows and its changes count alike."""
     found = _metrics(paths, labels)
-    return found["ari"] + found["change_point_f1"]
+    return found["mode_f1"] + found["ari"] + found["change_point_f1"]
 
 
 def _metrics(found: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> dict[str, float]:
@@ -212,7 +212,8 @@ def _theorem(found: Found, truth: Truth, level: float) -> dict[str, Any]:
     mode_of = modes_of(found.paths[VALIDATION, "full", ""]["modes"], held)
     constants = constants_of(found.full, found.seen[VALIDATION], stretches(held, mode_of))
     tested = stretches(truth["test"][name], mode_of)
-    return theorem_record(found.full, found.seen[level], found.posteriors[level], tested, constants)
+    every = sum(len(run_starts(path)) for path in truth["test"][name])
+    return theorem_record(found.full, found.seen[level], found.posteriors[level], tested, constants, every)
 
 
 # --- the summary ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -126,7 +127,8 @@ def _guided(full: Learned, logs: Logs, seed: int) -> dict[str, Callable[[Sequenc
         frozen=("model",), settings=_settings(no_support(), 16),
     )  # fmt: skip
     start = Parts(full.model, mode_proposal(full.model, hidden=(32, 32), key=keys[0]))
-    guide = fit(start, seen, held, key=keys[1], config=config, progress=False).proposal
+    length = max(e.steps + 1 for part in logs for e in part)  # divisions of one task share a program
+    guide = fit(start, seen, held, key=keys[1], config=config, length=length, progress=False).proposal
     assert isinstance(guide, ModeProposal)
     return {name: partial(_sampled, full.model, guide, gate, keys[2]) for name, gate in gates.items()}
 
@@ -157,26 +159,36 @@ def _peers(view: ContactView, logs: Logs, raw, seen, count: int, truth: Truth, s
     All but the kinematic features of the HMM are our channels. Hidden readings are bridged by straight lines, but for
     the switching system, which infers them.
     """
-    learn = [view(e) for e in (*logs.train, *logs.validation)]
-    inputs, places = [e.actions for e in learn], [e.observations for e in learn]
-    moved, kinematic = [_moved(e) for e in learn], [_kinematic(e) for e in (*logs.train, *logs.validation)]
-    out = {}
-    for place, episodes in raw.items():
-        bright = [bridged(e) for e in episodes]
-        lit, drives = [view(e) for e in bright], [e.actions for e in seen[place]]
-        straight = [e.observations for e in lit]
-        gappy = [e.observations for e in seen[place]]
-        calls: dict[tuple[str, str], Callable[[], Paths]] = {
-            ("hmm", ""): lambda b=bright: gaussian_hmm(kinematic, [_kinematic(e) for e in b], count, seed=seed),
-            ("ar-hmm", ""): lambda x=straight, u=drives: ar_hmm(places, x, count, seed=seed, inputs=(inputs, u)),
-            ("slds", ""): lambda x=gappy, u=drives: slds(places, x, count, seed=seed, inputs=(inputs, u)),
-        }
+    learn, places = [*logs.train, *logs.validation], list(raw)
+    known = [view(e) for e in learn]
+    bright = {place: [bridged(e) for e in raw[place]] for place in places}
+    lit = {place: [view(e) for e in bright[place]] for place in places}
+    drives = [e.actions for e in known], [e.actions for place in places for e in seen[place]]
+    values, straight = [e.observations for e in known], [e.observations for place in places for e in lit[place]]
+    gappy = [e.observations for place in places for e in seen[place]]
+    kinematic = [_kinematic(e) for e in learn], [_kinematic(e) for place in places for e in bright[place]]
+    every = {
+        "hmm": gaussian_hmm(*kinematic, count, seed=seed),
+        "ar-hmm": ar_hmm(values, straight, count, seed=seed, inputs=drives),
+        "slds": slds(values, gappy, count, seed=seed, inputs=drives),
+    }
+    ends = np.cumsum([len(raw[place]) for place in places])[:-1].tolist()
+    out = {
+        (place, name, ""): list(part)
+        for name, found in every.items()
+        for place, part in zip(places, _parted(found, ends), strict=True)
+    }
+    moved = [_moved(e) for e in known]
+    for place in places:
         for name, labels in truth[VALIDATION if place == VALIDATION else "test"].items():
             told = [len(change_points(t)) for t in labels]
-            steps = [_moved(e) for e in lit]
-            calls["changes", name] = lambda x=steps, told=told: changes(moved, x, count, told, seed=seed)
-        out |= {(place, method, name): call() for (method, name), call in calls.items()}
+            out[place, "changes", name] = changes(moved, [_moved(e) for e in lit[place]], count, told, seed=seed)
     return {key: _peer_readings(path, out[VALIDATION, key[1], key[2]]) for key, path in out.items()}
+
+
+def _parted(items: list, ends: Sequence[int]) -> list[list]:
+    edges = [0, *ends, len(items)]
+    return [items[a:b] for a, b in pairwise(edges)]
 
 
 def _peer_readings(paths: Paths, validation: Paths) -> Read:

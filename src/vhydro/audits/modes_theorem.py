@@ -12,7 +12,8 @@ from vhydro.modes.learn import Learned
 from vhydro.modes.posterior import ModePosterior
 from vhydro.modes.theorem import Constants, concentration, residual_constants, transfer
 
-DELTA = 0.05
+DELTA = 0.05  # that the bound fails on any of a division's test segments
+SURE = 0.95  # share of a configuration's validation rows in one mode, for that mode to stand for it
 LEAST = -300.0  # of a logarithm to base 10
 
 
@@ -37,9 +38,10 @@ def stretches(labels: Sequence[np.ndarray], mode_of: dict[int, int]) -> list[Str
 
 
 def modes_of(paths: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> dict[int, int]:
-    """The mode in which most rows of each class are."""
+    """The mode that stands for each class: the theorem is of segments in one mode, and other classes have none."""
     path, label = np.concatenate(paths), np.concatenate(labels)
-    return {int(c): int(np.bincount(path[label == c]).argmax()) for c in np.unique(label)}
+    counts = {int(c): np.bincount(path[label == c]) for c in np.unique(label)}
+    return {c: int(n.argmax()) for c, n in counts.items() if n.max() >= SURE * n.sum()}
 
 
 def constants_of(full: Learned, seen: Sequence[Episode], found: Sequence[Stretch]) -> Constants | None:
@@ -57,13 +59,14 @@ def theorem_record(
     posteriors: Sequence[ModePosterior],
     found: Sequence[Stretch],
     constants: Constants | None,
+    every: int,
 ) -> dict[str, Any]:
-    """How many segments there are, in how many the conditions hold, and the bound there; and a point for each."""
-    points, modes = [], full.model.modes
+    """Of every segment, how many have a mode and conditions that hold, and the bound there; a point for each mode's."""
+    points, modes, each = [], full.model.modes, DELTA / max(len(found), 1)
     for s in found if constants is not None and modes > 1 else ():
         mean, sd, values = clamped_predictions(full.model, seen[s.log], s.start, s.end)
         prior = np.full(modes, 1 / modes)
-        one = concentration(mean, sd, values, s.mode, prior, DELTA, constants)
+        one = concentration(mean, sd, values, s.mode, prior, each, constants)
         own = np.asarray(posteriors[s.log].filtered[s.end - 1], np.float64)
         q = transfer(one, own / own.sum())
         certain = int(one.conditions_hold), int(one.holds)
@@ -71,7 +74,7 @@ def theorem_record(
         points.append([s.end - s.start, *sizes, *certain, q.divergence, q.bound, q.realised])
     conditions = [p for p in points if p[3]]
     held = sum(p[4] for p in conditions)
-    return {"segments": len(points), "conditions": len(conditions), "held": held, "points": points}
+    return {"segments": every, "conditions": len(conditions), "held": held, "points": points}
 
 
 def _log10(value: float) -> float:

@@ -23,6 +23,7 @@ from vhydro.robots import PRIOR, STAY
 WINDOW = 8  # rows whose gains are clustered
 ROUNDS, STARTS = 40, 6
 FLOOR = 0.1  # of the RMS displacement of a channel's kind
+SERVO = 2.0  # times that floor: arms lag by themselves when they speed up, whatever they touch
 FINGER_RANGE = 0.04  # metres: an opening that hardly moves is not blown up
 
 
@@ -62,7 +63,8 @@ def floors(episodes: Sequence[Episode]) -> np.ndarray:
     out = np.empty(len(kinds))
     for kind in set(kinds):
         mine = kinds == kind
-        out[mine] = FLOOR * np.sqrt(square[mine & known].mean()) if (mine & known).any() else 0.0
+        share = FLOOR * (SERVO if kind == "joints" else 1.0)
+        out[mine] = share * np.sqrt(square[mine & known].mean()) if (mine & known).any() else 0.0
     out = np.where(kinds == "gripper", np.maximum(out, FLOOR * FINGER_RANGE), out)
     return np.where(out > 0, out, out[out > 0].min())
 
