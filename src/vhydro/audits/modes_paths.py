@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,7 +16,8 @@ from vhydro.filter import FilterSettings, filter_episodes
 from vhydro.labels.contact import regime_of
 from vhydro.labels.proxy import differences
 from vhydro.model import HybridModel
-from vhydro.modes.learn import AUTO, Learned, learned
+from vhydro.modes import learn
+from vhydro.modes.learn import AUTO, Learned, chosen, searched
 from vhydro.modes.metrics import change_points
 from vhydro.modes.posterior import ModePosterior, mode_posterior
 from vhydro.modes.readings import readings
@@ -29,7 +30,7 @@ from vhydro.training import Parts, TrainingConfig, fit
 LEVELS = (0.0, 0.5)  # of the test logs; every method learns in full sight
 READINGS = ("modes", "kinds", "contact", "regime")  # as they are, and what they mean; see `vhydro.modes.readings`
 METHODS = ("full", "auto", "particles", "no-support", "no-mode", "hmm", "ar-hmm", "slds", "changes")
-PARTICLES, GUIDE_STEPS = 64, 150
+PARTICLES, TRAJECTORIES, GUIDE_STEPS = 64, 32, 80
 VALIDATION = "validation"  # where readings are chosen; beside it, test logs at every level
 
 Paths = list[np.ndarray]
@@ -56,7 +57,8 @@ class Found(NamedTuple):
 
 def found_paths(logs: Logs, count: int, truth: Truth, seed: int, burst: int) -> Found:
     """The paths of every method. `truth` tells `changes` how many changes there are, and nothing else."""
-    full = learned(logs.train, logs.validation, count, seed=seed)
+    search = searched(logs.train, logs.validation, {*range(1, learn.MOST + 1), count}, seed=seed)
+    full = chosen(search, count)
     view = full.view
     raw: dict[float | str, list[Episode]] = {VALIDATION: logs.validation}
     raw |= {o: [hidden(e, view, o, burst, seed, i) for i, e in enumerate(logs.test)] for o in LEVELS}
@@ -65,7 +67,7 @@ def found_paths(logs: Logs, count: int, truth: Truth, seed: int, burst: int) -> 
     posteriors = {place: [mode_posterior(full.model, e) for e in episodes] for place, episodes in seen.items()}
     for place, found in posteriors.items():
         paths[place, "full", ""] = _read(full, seen[place], [p.path for p in found])
-    for name, other in (("auto", _learned(logs, AUTO, seed)), ("no-mode", _learned(logs, 1, seed))):
+    for name, other in (("auto", chosen(search, AUTO)), ("no-mode", chosen(search, 1))):
         for place, episodes in seen.items():
             found = [mode_posterior(other.model, e).path for e in episodes]
             paths[place, name, ""] = _read(other, episodes, found)
@@ -73,10 +75,6 @@ def found_paths(logs: Logs, count: int, truth: Truth, seed: int, burst: int) -> 
         for place, episodes in seen.items():
             paths[place, name, ""] = _read(full, episodes, guided(episodes))
     return Found(paths | _peers(view, logs, raw, seen, count, truth, seed), full, posteriors, seen)
-
-
-def _learned(logs: Logs, modes: int | Literal["auto"], seed: int) -> Learned:
-    return learned(logs.train, logs.validation, modes, seed=seed)
 
 
 def _read(model: Learned, seen: Sequence[Episode], paths: Paths) -> Read:
@@ -146,7 +144,7 @@ def _sampled(model: HybridModel, guide: ModeProposal, gate: Gate, key, seen: Seq
     settings = _settings(gate, PARTICLES, history=True)
     first, second = jax.random.split(key)
     outs = filter_episodes(model, seen, key=first, settings=settings, proposal=guide)
-    smoothed = [smooth(model, e, out, key=second) for e, out in zip(seen, outs, strict=True)]
+    smoothed = [smooth(model, e, out, key=second, trajectories=TRAJECTORIES) for e, out in zip(seen, outs, strict=True)]
     return [np.asarray(s.belief.mode).argmax(1).astype(np.int64) for s in smoothed]
 
 
@@ -159,14 +157,14 @@ def _peers(view: ContactView, logs: Logs, raw, seen, count: int, truth: Truth, s
     All but the kinematic features of the HMM are our channels. Hidden readings are bridged by straight lines, but for
     the switching system, which infers them.
     """
-    learn, places = [*logs.train, *logs.validation], list(raw)
-    known = [view(e) for e in learn]
+    both, places = [*logs.train, *logs.validation], list(raw)
+    known = [view(e) for e in both]
     bright = {place: [bridged(e) for e in raw[place]] for place in places}
     lit = {place: [view(e) for e in bright[place]] for place in places}
     drives = [e.actions for e in known], [e.actions for place in places for e in seen[place]]
     values, straight = [e.observations for e in known], [e.observations for place in places for e in lit[place]]
     gappy = [e.observations for place in places for e in seen[place]]
-    kinematic = [_kinematic(e) for e in learn], [_kinematic(e) for place in places for e in bright[place]]
+    kinematic = [_kinematic(e) for e in both], [_kinematic(e) for place in places for e in bright[place]]
     every = {
         "hmm": gaussian_hmm(*kinematic, count, seed=seed),
         "ar-hmm": ar_hmm(values, straight, count, seed=seed, inputs=drives),

@@ -1,6 +1,6 @@
 """A contact model from logs alone: modes, their couplings in words, and how many of them the logs can tell apart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -48,6 +48,15 @@ class Learned(NamedTuple):
         return np.asarray(self.couples.any(1))
 
 
+class Search(NamedTuple):
+    """Every start for several numbers of modes, before one of them is chosen."""
+
+    view: ContactView
+    seen: list[Episode]  # training logs through the view
+    floor: Float[np.ndarray, "channels"]
+    starts: dict[int, list[Found]]  # by the number of modes
+
+
 def learned(
     train: Sequence[Episode], validation: Sequence[Episode], modes: int | Literal["auto"] = AUTO, *, seed: int = 0
 ) -> Learned:
@@ -57,31 +66,44 @@ def learned(
     rises long after contacts are told apart, for further modes split speeds and transients: every mode has to earn its
     place by a coupling of its own.
     """
+    if modes != AUTO and modes < 1:
+        raise ValueError(f"modes is {modes}; expected at least 1, or `auto`.")
+    counts = range(1, MOST + 1) if modes == AUTO else (modes,)
+    return chosen(searched(train, validation, counts, seed=seed), modes)
+
+
+def searched(
+    train: Sequence[Episode], validation: Sequence[Episode], counts: Iterable[int], *, seed: int = 0
+) -> Search:
+    """Where every start has come to, for each of these numbers of modes."""
     if not train or not validation:
         raise ValueError(
             f"{len(train)} training and {len(validation)} validation logs; expected at least one of each. The second "
             "chooses between starts."
         )
-    if modes != AUTO and modes < 1:
-        raise ValueError(f"modes is {modes}; expected at least 1, or `auto`.")
     view = contact_view(train)
     seen, held = [view(e) for e in train], [view(e) for e in validation]
     floor = floors(seen)
-    counts = range(1, MOST + 1) if modes == AUTO else (modes,)
-    every = [switching(seen, held, count, floor, seed=seed) for count in counts]
-    found = [max(starts, key=_worth) for starts in every]
-    shown = things_of(seen[0], view)
+    starts = {count: switching(seen, held, count, floor, seed=seed) for count in sorted(set(counts))}
+    return Search(view, seen, floor, starts)
+
+
+def chosen(search: Search, modes: int | Literal["auto"]) -> Learned:
+    """The best start of so many modes, or of the number that the logs speak for."""
+    counts = [n for n in search.starts if n <= MOST] if modes == AUTO else [modes]
+    found = [max(search.starts[count], key=_worth) for count in counts]
+    shown = things_of(search.seen[0], search.view)
     tried = tuple(Tried(c, f.validation, _different(f, shown)) for c, f in zip(counts, found, strict=True))
-    chosen = _chosen(tried)
-    best = _ordered(found[chosen], shown)
+    taken = _chosen(tried)
+    best = _ordered(found[taken], shown)
     couples = patterns(np.asarray(best.switching.gain), shown)
     return Learned(
-        contact_model(best, floor, seen),
-        view,
+        contact_model(best, search.floor, search.seen),
+        search.view,
         tuple(contact_words(p, shown.things) for p in couples),
         couples,
         _collapsed(best, shown),
-        np.array([start.validation for start in every[chosen]]),
+        np.array([start.validation for start in search.starts[counts[taken]]]),
         tried,
     )
 

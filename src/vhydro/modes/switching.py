@@ -176,11 +176,15 @@ def _believed(data: Pairs, now: Switching):
 def _improved(data: Pairs, now: Switching, count) -> Switching:
     """One round: the gains, noises and moves that make what is believed likeliest."""
     weight, moves, _ = _believed(data, now)
-    share = (weight * data.valid[..., None])[..., None] * data.seen[:, :, None]
-    moved, drive = data.moved[:, :, None], data.drive[:, :, None]
+    weight = weight * data.valid[..., None]
+
+    def total(values: Float[Array, "logs rows channels"]) -> Float[Array, "modes channels"]:
+        return jnp.einsum("lrm,lrc->mc", weight, values * data.seen)
+
     # A gain is 0 or about 1: a prior of that width keeps a mode of few rows from inventing one.
-    gain = (share * moved * drive).sum((0, 1)) / ((share * drive**2).sum((0, 1)) + now.noise**2)
-    noise = jnp.sqrt((share * (moved - now.gain * drive) ** 2).sum((0, 1, 2)) / count)
+    gain = total(data.moved * data.drive) / (total(data.drive**2) + now.noise**2)
+    missed = jnp.square(data.moved[:, :, None] - now.gain * data.drive[:, :, None]) * data.seen[:, :, None]
+    noise = jnp.sqrt(jnp.einsum("lrm,lrmc->c", weight, missed) / count)
     moves, starts = moves.sum(0) + PRIOR, weight[:, 0].sum(0) + PRIOR
     return Switching(gain, moves / moves.sum(1, keepdims=True), starts / starts.sum(), jnp.maximum(noise, 1.0))
 
