@@ -85,6 +85,10 @@ def test_one_log_is_too_few_and_other_files_are_named(logs, tmp_path):
     one = kept(tmp_path / "one.npz", sample("PokeCube")[0])
     with pytest.raises(ValueError, match="has 1 episode; expected at least two"):
         run_learn(LearnCommand(one, out=tmp_path / "m.safetensors"))
+    first = sample("PokeCube")[0]
+    two = kept(tmp_path / "two.npz", first, replace(first, dt=2 * first.dt))
+    with pytest.raises(ValueError, match=r"steps of 0\.05 to 0\.1 s; expected one for all. Learn a model of each"):
+        run_learn(LearnCommand(two, out=tmp_path / "m.safetensors"))
     guide = tmp_path / "other.safetensors"
     save(guide, kernel=mode_kernel(2))
     with pytest.raises(ValueError, match="holds kernel; expected a hybrid model"):

@@ -1,6 +1,6 @@
 """`vhydro learn DATA` finds the contact modes of robot logs; `vhydro segment MODEL DATA` says when each was on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -60,6 +60,7 @@ def run_learn(config: LearnCommand) -> Learned:
         raise ValueError(
             f"{config.data} has {len(episodes)} episode; expected at least two, one to learn from and one to choose by."
         )
+    _one_step((e.dt for e in episodes), "Learn a model of each kind by itself: modes are of what happens in one step.")
     order = np.random.default_rng(config.seed).permutation(len(episodes))
     held = order[: max(1, len(order) // VALIDATION)]
     train = [e for i, e in enumerate(episodes) if i not in held]
@@ -131,12 +132,15 @@ def _posteriors(
         found.append(mode_posterior(known.model, episode, key=jax.random.fold_in(key, i)))
         if known.view is not None and known.couples is not None:
             stand.append(standing(found[-1].path, known.couples, known.view, episode))
-    if max(steps) > (1 + 1e-6) * min(steps):
-        raise ValueError(
-            f"the logs have steps of {min(steps):g} to {max(steps):g} s; expected one for all. Segment each kind by "
-            "itself."
-        )
-    return found, stand or None, float(next(iter(steps)))
+    return found, stand or None, _one_step(steps, "Segment each kind by itself.")
+
+
+def _one_step(steps: Iterable[float], remedy: str) -> float:
+    """The time step of all logs."""
+    known = sorted(steps)
+    if known[-1] > (1 + 1e-6) * known[0]:
+        raise ValueError(f"the logs have steps of {known[0]:g} to {known[-1]:g} s; expected one for all. {remedy}")
+    return float(known[0])
 
 
 def _seen(episode: Episode, model: HybridModel, view: ContactView | None) -> Episode:

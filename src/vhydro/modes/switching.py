@@ -78,9 +78,8 @@ def _kind(group: str) -> str:
     return group if group in MACHINE else "body"
 
 
-def pairs_of(episodes: Sequence[Episode], floor: np.ndarray, rows: int | None = None) -> Pairs:
-    """The displacements and drives of logs as a view shows them, padded to one number of rows."""
-    rows = rows or max(max(e.steps for e in episodes), 1)
+def pairs_of(episodes: Sequence[Episode], floor: np.ndarray, rows: int) -> Pairs:
+    """The displacements and drives of logs as a view shows them, padded to so many rows."""
     shape = (len(episodes), rows, len(floor))
     moved, drive, valid = np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(shape[:2], bool)
     seen = np.zeros(shape, np.float32)
