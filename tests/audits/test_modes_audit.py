@@ -130,7 +130,18 @@ def test_unknown_tasks_and_missing_logs_are_named(tmp_path):
         ModesAuditConfig(family="maniskill", tasks=("tower",))
     with pytest.raises(ValueError, match="seeds is 0"):
         ModesAuditConfig(seeds=0)
-    with pytest.raises(ValueError, match="the shipped sample of laundry has too few logs"):
+    with pytest.raises(ValueError, match="a full run needs --data FOLDER"):
         run_modes_audit(ModesAuditConfig(out=tmp_path))
+    with pytest.raises(ValueError, match="too few logs of laundry to divide"):
+        run_modes_audit(ModesAuditConfig(tasks=("laundry",), quick=True, out=tmp_path))
+    with pytest.raises(ValueError, match="goes with neither --data nor --seeds"):
+        ModesAuditConfig(quick=True, seeds=3)
     with pytest.raises(ValueError, match=r"has neither PushCube-v1\.h5"):
         run_modes_audit(ModesAuditConfig(tasks=("PushCube",), seeds=1, data=tmp_path, out=tmp_path / "o", workers=0))
+
+
+def test_a_quick_run_is_small():
+    small = groups(ModesAuditConfig(quick=True))
+    assert {(g.key["task"], g.key["seed"]) for g in small} == {
+        (task, seed) for task in ("PokeCube", "PickCube", "tower") for seed in (0, 1)
+    }

@@ -32,6 +32,7 @@ SCORES = ("mode_f1", "ari", "change_point_f1", "change_point_f1_5", "purity", "o
 RAW = ("raw_mode_f1", "raw_ari", "raw_change_point_f1", "raw_purity")
 METRICS = (*SCORES, *RAW, "modes")
 PUBLISHED_LABELS = "proxy"
+QUICK_TASKS, QUICK_SEEDS = ("PokeCube", "PickCube", "tower"), 2
 BINS = 40  # of the proxy's score
 DIGITS = 5
 
@@ -43,7 +44,9 @@ class ModesAuditConfig:
     family: Literal["maniskill", "unseen", "sawyer", "all"] = "all"
     """maniskill: the paper's four tasks; unseen: three that nobody tuned on; sawyer: four MuJoCo stand-ins."""
     data: Path | None = None
-    """Folder with the recorded logs of every task; the shipped sample, too small to conclude from, if not given."""
+    """Folder with the recorded logs of every task."""
+    quick: bool = False
+    """One task a family, two seeds, on the shipped sample: two to four minutes on two cores, too little to conclude."""
     seeds: int = 20
     """Each divides the logs, hides bodies and starts in its own way."""
     out: Path = Path("results/modes")
@@ -54,6 +57,10 @@ class ModesAuditConfig:
     """Rows over which hiding is smoothed."""
     workers: int | None = None
     """Processes; 0: this one."""
+    on: Literal["local", "ray"] = "local"
+    """This machine, or a Ray cluster."""
+    address: str | None = None
+    """Of the Ray cluster; an embedded one if not given."""
     fresh: bool = False
     """Begin anew where results of another configuration are."""
 
@@ -61,6 +68,11 @@ class ModesAuditConfig:
         for name in ("seeds", "burst"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        if self.quick and (self.data, self.seeds) != (None, 20):
+            raise ValueError(
+                f"--quick always runs {QUICK_SEEDS} seeds on the shipped sample; it goes with neither --data nor "
+                "--seeds. Leave those out, or leave out --quick."
+            )
         known = [t for f in self.families for t in FAMILIES[f]]
         if unknown := [t for t in self.tasks if t not in known]:
             raise ValueError(f"no task {', '.join(unknown)} in family {self.family}; there are {', '.join(known)}.")
@@ -70,24 +82,34 @@ class ModesAuditConfig:
         named = {"maniskill": ("maniskill",), "unseen": ("unseen",), "sawyer": ("sawyer-bridge",)}
         return named.get(self.family, tuple(FAMILIES))
 
+    def of(self, family: str) -> list[str]:
+        """The tasks of a family that are asked for."""
+        asked = self.tasks or (QUICK_TASKS if self.quick else FAMILIES[family])
+        return [t for t in FAMILIES[family] if t in asked]
+
 
 def run_modes_audit(config: ModesAuditConfig) -> Path:
     """The path of the audit's page, after every cell was computed or found and a table was printed."""
     from vhydro.report.modes import write_modes_page
 
-    asked = [t for f in config.families for t in FAMILIES[f] if not config.tasks or t in config.tasks]
-    if config.data is None and (few := [t for t in asked if len(logs_of(t, None)) < 3]):
+    if config.data is None and not config.quick:
         raise ValueError(
-            f"the shipped sample of {', '.join(few)} has too few logs to divide; expected three. Record logs with "
-            "`vhydro collect` and give their folder as --data, or name other --tasks."
+            "a full run needs --data FOLDER with the recorded logs of every task (record them with `vhydro collect`). "
+            "For a small run on the shipped sample use --quick."
         )
+    tasks = [t for f in config.families for t in config.of(f)]
     data = None if config.data is None else str(config.data)
-    logs = {task: digest(list(logs_of(task, data))) for task in asked}
+    if few := [t for t in tasks if len(logs_of(t, data)) < 3]:
+        raise ValueError(f"there are too few logs of {', '.join(few)} to divide; expected three. Name other --tasks.")
+    logs = {task: digest(list(logs_of(task, data))) for task in tasks}
     plain = {"data": data, "burst": config.burst, "logs": logs}
-    results = run_grid(groups(config), work, plain, config.out, workers=config.workers, fresh=config.fresh)
+    results = run_grid(
+        groups(config), work, plain, config.out,
+        workers=config.workers, on=config.on, address=config.address, fresh=config.fresh,
+    )  # fmt: skip
     seeds = len({cell["seed"] for cell in results.cells})
     found = summary_rows(results.cells)
-    write_summary(config.out, meta(results, seeds), found)
+    write_summary(config.out, meta(results, seeds) | {"quick": config.quick}, found)
     page = write_modes_page(config.out)
     print(table(found))
     print(page)
@@ -97,9 +119,9 @@ def run_modes_audit(config: ModesAuditConfig) -> Path:
 def groups(config: ModesAuditConfig) -> list[Group]:
     """One group for every task and seed: all methods see the same logs."""
     out = []
-    for seed in range(config.seeds):
+    for seed in range(QUICK_SEEDS if config.quick else config.seeds):
         for family in config.families:
-            for task in (t for t in FAMILIES[family] if not config.tasks or t in config.tasks):
+            for task in config.of(family):
                 key = {"family": family, "task": task, "seed": seed}
                 places = [(o, m, n) for o in LEVELS for m in METHODS for n in LABELS]
                 cells = [{"occlusion": o, "method": m, "labels": n} for o, m, n in places]

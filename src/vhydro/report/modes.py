@@ -232,6 +232,7 @@ def _footer(meta: Record) -> str:
         meta.get("device") or "",
         f"{meta['seconds']:,.0f} s" if meta.get("seconds") is not None else "",
         f"{meta['seeds']} seeds" if meta.get("seeds") is not None else "",
+        "small run" if meta.get("quick") else "",
         settings,
     ]
     return f"<footer>{escape(' · '.join(w for w in words if w))}</footer>"
