@@ -18,7 +18,7 @@ from vhydro.modes.learn import AUTO, Learned, learned
 from vhydro.modes.posterior import ModePosterior, mode_posterior
 from vhydro.modes.readings import standing
 from vhydro.modes.segments import Segment, segments_of, write_segments
-from vhydro.modes.view import ContactView, view_from_json
+from vhydro.modes.view import MACHINE, ContactView, view_from_json
 from vhydro.report.files import staged
 from vhydro.report.timeline import Stretch, timeline_svg
 from vhydro.storage import load_model, save
@@ -65,7 +65,10 @@ def run_learn(config: LearnCommand) -> Learned:
     held = order[: max(1, len(order) // VALIDATION)]
     train = [e for i, e in enumerate(episodes) if i not in held]
     found = learned(train, [episodes[i] for i in held], config.modes, seed=config.seed)
-    notes = {"view": found.view.as_json(), "contacts": list(found.contacts), "couples": found.couples.tolist()}
+    notes = {
+        "view": found.view.as_json(), "contacts": list(found.contacts), "couples": found.couples.tolist(),
+        "dt": episodes[0].dt,
+    }  # fmt: skip
     save(config.out, notes=notes, model=found.model)
     print(_words(found))
     print(config.out)
@@ -110,6 +113,7 @@ class Known(NamedTuple):
     words: list[str]
     view: ContactView | None = None
     couples: np.ndarray | None = None
+    dt: float | None = None  # of the logs that it was learned from
 
 
 def _model(path: Path) -> Known:
@@ -118,7 +122,7 @@ def _model(path: Path) -> Known:
     named = words if len(words) == model.modes else [f"mode {i}" for i in range(model.modes)]
     view = view_from_json(notes["view"]) if "view" in notes else None
     couples = np.asarray(notes["couples"], bool) if "couples" in notes else None
-    return Known(model, [str(w) for w in named], view, couples)
+    return Known(model, [str(w) for w in named], view, couples, notes.get("dt"))
 
 
 def _posteriors(
@@ -132,7 +136,13 @@ def _posteriors(
         found.append(mode_posterior(known.model, episode, key=jax.random.fold_in(key, i)))
         if known.view is not None and known.couples is not None:
             stand.append(standing(found[-1].path, known.couples, known.view, episode))
-    return found, stand or None, _one_step(steps, "Segment each kind by itself.")
+    step = _one_step(steps, "Segment each kind by itself.")
+    if known.dt is not None and abs(step - known.dt) > 1e-6 * known.dt:
+        raise ValueError(
+            f"the logs have steps of {step:g} s; expected {known.dt:g} s, as those that the model was learned from. "
+            "Its modes are of what happens in one step: learn a model of these logs."
+        )
+    return found, stand or None, step
 
 
 def _one_step(steps: Iterable[float], remedy: str) -> float:
@@ -152,7 +162,8 @@ def _seen(episode: Episode, model: HybridModel, view: ContactView | None) -> Epi
             "from; expected logs of the same task. Learn a model of these logs, or give logs of its task."
         )
     seen = episode.select(list(model.channels)) if view is None else view(episode)
-    if not seen.observed.any():
+    bodies = [i for i, c in enumerate(seen.channels) if view is None or c.group not in MACHINE]
+    if not seen.observed[:, bodies].any():
         raise ValueError(
             f"{episode.source or 'a log'} hides every reading that the model knows; expected some, for there is "
             "nothing to tell modes by. Leave it out."

@@ -13,6 +13,7 @@ from vhydro.data.dataset import split
 from vhydro.data.sample import sample
 from vhydro.modes import learn
 from vhydro.modes.view import ContactView, contact_view
+from vhydro.report import modes_results
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,22 @@ def test_unknown_tasks_and_missing_logs_are_named(tmp_path):
         ModesAuditConfig(quick=True, seeds=3)
     with pytest.raises(ValueError, match=r"has neither PushCube-v1\.h5"):
         run_modes_audit(ModesAuditConfig(tasks=("PushCube",), seeds=1, data=tmp_path, out=tmp_path / "o", workers=0))
+
+
+def test_the_page_knows_every_name_of_the_audit():
+    assert modes_results.FAMILIES == modes.FAMILIES
+    assert modes_results.LABELS == LABELS
+    assert tuple(modes_results.REGIMES) == modes.REGIMES
+    assert modes_results.READINGS == modes_paths.READINGS
+    assert {m.key for m in modes_results.METHODS} == set(METHODS)
+
+
+def test_changes_are_read_by_where_their_own_logs_begin(found):
+    for (place, method, _), read in found.paths.items():
+        if method == "changes" and place == 0.0:
+            free = np.bincount([p[0] for p in read["modes"]]).argmax()
+            for path, contact in zip(read["modes"], read["contact"], strict=True):
+                np.testing.assert_array_equal(contact, path != free)
 
 
 def test_a_quick_run_is_small():

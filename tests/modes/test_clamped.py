@@ -56,6 +56,15 @@ def test_the_spread_between_modes_does_not_depend_on_what_is_seen():
     np.testing.assert_allclose(*gaps, rtol=1e-6)
 
 
+def test_a_model_that_is_none_of_contacts_is_refused():
+    walker = hybrid_model(
+        mode_kernel(2), linear_flow(0.5 * np.ones((2, 1, 1))), axis_emission(1, (0,), noise=0.1), noise=1.0,
+        channels=["x"],
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="the model is no contact model"):
+        clamped_predictions(walker, log([0.0, 1.0, 2.0]), 0, 3)
+
+
 def test_rows_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match="rows 0 to 1 of a log with 3 rows"):
         clamped_predictions(model(), log([0.0, 1.0, 2.0]), 0, 1)

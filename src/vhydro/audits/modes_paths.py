@@ -181,7 +181,11 @@ def _peers(view: ContactView, logs: Logs, raw, seen, count: int, truth: Truth, s
         for name, labels in truth[VALIDATION if place == VALIDATION else "test"].items():
             told = [len(change_points(t)) for t in labels]
             out[place, "changes", name] = changes(moved, [_moved(e) for e in lit[place]], count, told, seed=seed)
-    return {key: _peer_readings(path, out[VALIDATION, key[1], key[2]]) for key, path in out.items()}
+    # Change points are clustered anew for the logs of every place: their modes have numbers of their own there.
+    return {
+        key: _peer_readings(path, path if key[1] == "changes" else out[VALIDATION, key[1], key[2]])
+        for key, path in out.items()
+    }
 
 
 def _parted(items: list, ends: Sequence[int]) -> list[list]:
@@ -189,9 +193,9 @@ def _parted(items: list, ends: Sequence[int]) -> list[list]:
     return [items[a:b] for a, b in pairwise(edges)]
 
 
-def _peer_readings(paths: Paths, validation: Paths) -> Read:
-    """A peer's modes have no words: nothing touches in the mode in which most validation logs begin."""
-    free = np.bincount([p[0] for p in validation]).argmax()
+def _peer_readings(paths: Paths, begun: Paths) -> Read:
+    """A peer's modes have no words: nothing touches in the mode in which most of some logs have begun."""
+    free = np.bincount([p[0] for p in begun]).argmax()
     touching = [p != free for p in paths]
     return {"modes": paths, "contact": [t.astype(int) for t in touching], "regime": [regime_of(t) for t in touching]}
 

@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vhydro.episodes import Episode
+from vhydro.flow import LinearFlow
 from vhydro.model import HybridModel
 from vhydro.modes.posterior import is_separate
 
@@ -17,11 +18,16 @@ def clamped_predictions(
 ]:
     """Predictive means and spreads of rows `start` to `end` (exclusive) in every mode, and what was seen of them.
 
-    In the model's units; hidden is NaN. Every mode starts from what was last seen before the segment. Noise is shared
-    by the modes of a contact model, so that the spread is too. The first row of a log is not predicted by anything.
+    In the model's units; hidden is NaN. Drives are taken as given: the hand's path, and the gaps between targets
+    and fingers or joints, which encoders measured. Every mode starts from what was last seen before the segment.
+    Noise is shared by the modes of a contact model, so that the spread is too. The first row of a log is not
+    predicted by anything.
     """
-    if not is_separate(model):
-        raise ValueError("the model is not linear, coordinate by coordinate; expected a contact model.")
+    if not _is_contact_model(model):
+        raise ValueError(
+            "the model is no contact model; expected one whose coordinates stay where they are but for a drive each, "
+            "with one noise for all modes, as `vhydro learn` makes it."
+        )
     rows = episode.steps + 1
     if not 0 <= start < end <= rows or end < 2:
         raise ValueError(f"rows {start} to {end} of a log with {rows} rows; expected some of them, past the first.")
@@ -42,6 +48,13 @@ def clamped_predictions(
         mean = mean + keep * (np.where(known, values[row], 0.0) - np.where(known, mean, 0.0))
         variance = variance * (1 - keep)
     return np.stack(means), np.stack(spreads), values[first:end]
+
+
+def _is_contact_model(model: HybridModel) -> bool:
+    if not is_separate(model) or not isinstance(model.flow, LinearFlow) or model.inputs != model.latent:
+        return False
+    still = np.allclose(model.flow.matrix, np.eye(model.latent)) and not np.any(np.asarray(model.flow.offset))
+    return bool(still and np.allclose(model.noise, model.noise[:1]))
 
 
 def _before(values: np.ndarray, noise: np.ndarray, sensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

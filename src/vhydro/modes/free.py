@@ -23,6 +23,7 @@ from vhydro.chains import chain_posterior, sticky
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
+from vhydro.modes.switching import seen_mean
 from vhydro.robots import PRIOR, STAY
 
 ROUNDS, STARTS = 40, 4
@@ -213,7 +214,7 @@ def _model(now: Now, floor: np.ndarray, train: Sequence[Episode]) -> HybridModel
         axis_emission(width, range(width), noise=SENSOR),
         noise=now.noise,
         start_mode=now.start,
-        start_scale=np.maximum(np.sqrt(np.nanmean(seen**2, axis=0)), 1.0),
+        start_scale=np.maximum(np.sqrt(seen_mean(seen**2)), 1.0),
         scale=floor,
         channels=[c.name for c in train[0].channels],
     )

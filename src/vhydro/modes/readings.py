@@ -14,14 +14,13 @@ from vhydro.labels.contact import regime_of
 from vhydro.modes.view import ContactView
 
 HIGHER = 0.005  # metres: more than a body tilts when it is pushed
-KINDS = ("nothing", "hand on something", "something stands", "hand on something, something stands")
 
 
 class Readings(NamedTuple):
     """One path of modes, read in four ways."""
 
     modes: Int[np.ndarray, "rows"]
-    kinds: Int[np.ndarray, "rows"]  # which of `KINDS`
+    kinds: Int[np.ndarray, "rows"]  # 1 where the hand is on something, and 2 more where something stands
     contact: Int[np.ndarray, "rows"]  # 1 where anything touches
     regime: Int[np.ndarray, "rows"]  # free, impact, sustained: a window around every make and break
 

@@ -173,7 +173,7 @@ def _believed(data: Pairs, now: Switching):
 
 
 def _improved(data: Pairs, now: Switching, count) -> Switching:
-    """One round: the gains, noises and moves that make what is believed likeliest."""
+    """One round: the gains and moves that make what is believed likeliest, and the noise that the gains before left."""
     weight, moves, _ = _believed(data, now)
     weight = weight * data.valid[..., None]
 

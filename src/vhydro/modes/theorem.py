@@ -8,7 +8,8 @@ the standardised separation `a = (μ_m − μ_s) / sd` and the residual `e = (O 
 
 is affine in `e`. Where mode m's law is true, `E[R] = Σ a²/2` (the divergence) and the centred part is Gaussian with
 variance `Σ a²`. With noise and gains shared by all modes `a` depends on actions and hidden channels alone, never on
-the observations, so that `Γ` and `V` are fixed before anything is seen, as the theorem needs.
+the observations, so that `Γ` and `V` are fixed before anything is seen, as the theorem needs. Where an action is itself
+measured (the gap between a joint and its target), the bound is for that action given.
 
 The truth of a real log is not `p_m`. What is assumed of it instead, with the constants `b` and `κ`:
 

@@ -62,14 +62,14 @@ MEANINGS = {
     "proxy": "the paper’s labels: a smoothed score of how far objects, hand and action move, cut at two thresholds. "
     "Its constants are those that agree best with the forces on validation logs. It is a guess at contact, not contact",
     "maniskill": "the paper’s four simulated tasks; its numbers are from its own recordings of them",
-    "unseen": "three further tasks, which nobody looked at while channels and noise floor were chosen",
+    "unseen": "three further tasks, which nobody looked at while channels were chosen",
     "sawyer-bridge": "scripted MuJoCo stand-ins for tower building, laundry layout, object search and the occlusion "
     "task; they are not the recordings that the paper used, so its numbers stand beside them for orientation",
     "full": "ours, the number of modes given",
     "auto": "ours, the number of modes chosen",
     "particles": "ours by 64 particles, with a learned guide and the paper’s adaptive λ",
     "no-support": "the same guide with λ = 0",
-    "no-mode": "one mode",
+    "no-mode": "one mode; heights still tell what stands on something, which is all that it can find",
     "hmm": "hidden Markov model on the paper’s kinematic features",
     "ar-hmm, slds": "autoregressive hidden Markov model, and switching linear system, on our channels",
     "changes": "change points on our channels, told the true number of changes of every test log",
@@ -86,13 +86,16 @@ MEANINGS = {
     "sight, and hand, fingers and joints are always seen",
     "reading": "how found modes are read for one kind of label: as they are (modes); by what the hand is on and "
     "whether something stands on something else, which heights tell (kinds); in touch or not (contact); free, impact "
-    "and sustained, with a window of three rows around makes and breaks (regime). The best in ARI plus change-point F1 "
-    "on validation logs is taken. Ours say what they couple; of a peer’s modes, that in which most logs begin is taken "
-    "for free, and it has no kinds",
+    "and sustained, with a window of three rows around makes and breaks (regime). The best on validation logs by the "
+    "sum of mode F1, ARI and change-point F1 is taken. Ours say what they couple, and heights tell in kinds, contact "
+    "and regime what stands on something else than it began on; of a peer’s modes, that in which most logs begin is "
+    "taken for free, and it has neither kinds nor heights",
     "Thm 2": "the paper’s bound on the probability of a wrong mode at the end of a segment; its conditions are that "
     "every wrong mode is told apart and that the residuals do not contradict the constants measured on validation "
-    "logs. Segments are those of the configuration, in the mode that most of its validation rows have. The theorem "
-    "promises its bound with probability 0.95, so that a few segments outside would not refute it",
+    "logs. Segments are those of the configuration, where one mode has 95 % of its validation rows; the others count "
+    "as segments whose conditions fail. With probability 0.95 the bound holds on all segments of a division at once, "
+    "so that a miss in a few of 440 divisions (both sights) would not refute it. It is given the hand’s path and the "
+    "gaps that drive fingers and joints: inputs here, though encoders measured them",
     "ε_q": "divergence of the filter’s posterior q at the segment’s end from the clamped one that the theorem is about",
     "SEM": "standard error of the mean over cells; a lead is “beyond one SEM” where it exceeds that of the "
     "difference, both taken as independent",
@@ -156,7 +159,7 @@ def _coupling_words(results: Results, family: str, task: str) -> str:
     cells = results.at(Place(family, LIT, CONFIGURATION, OURS), task)
     words = next((c.words for c in cells if c.words), [])
     said = " · ".join(f"{k} {escape(word)}" for k, word in enumerate(words))
-    return f"<p class='quiet'>Full’s modes: {said}.</p>" if said else ""
+    return f"<p class='quiet'>Full’s modes, before they are read: {said}.</p>" if said else ""
 
 
 def _task_sections(results: Results) -> list[str]:
@@ -198,9 +201,9 @@ def _figure_sections(results: Results) -> list[Part]:
             "scores",
         ),
         (
-            "<h2>What the modes of full truly were</h2><p class='quiet'>A line for each configuration: the mode "
-            "matched to it, and in per cent what its rows were by the forces (columns, in the same order). Summed over "
-            "seeds with the same configurations, in full sight.</p>",
+            "<h2>What the modes of full, as read, truly were</h2><p class='quiet'>A line for each configuration: the "
+            "mode matched to it, and in per cent what its rows were by the forces (columns, in the same order). Summed "
+            "over seeds with the same configurations, in full sight.</p>",
             confusion_figure(results),
             "confusions",
         ),
