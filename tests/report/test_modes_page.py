@@ -148,8 +148,8 @@ def test_the_page_stands_alone_and_holds_its_parts_in_order(folder):
     figures = ("timeline-PushCube", "timeline-PokeCube", "scores", "confusions", "dark", "theorem")
     assert all(f'id="{name}"' in text for name in figures)
     parts = ("The bars", "One log of every task", "Task by task", "Families beside", "The score and its thresholds",
-             "What the modes of full, as read, truly were", "Hidden half of the time", "Thm 2, measured", "<h2>Readings",
-             "What the words mean", "<footer>")  # fmt: skip
+             "What the modes of full, as read, truly were", "Hidden half of the time", "Thm 2, measured",
+             "<h2>Readings", "What the words mean", "<footer>")  # fmt: skip
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "abc1234 · some device · 1,234 s · 2 seeds · burst 8<" in text
