@@ -35,6 +35,7 @@ METRICS = (*SCORES, *RAW, "modes")
 PUBLISHED_LABELS = "proxy"
 QUICK_TASKS, QUICK_SEEDS = ("PokeCube", "PickCube", "tower"), 2
 BINS = 40  # of the proxy's score
+PICTURED = ("shown", "truth", "score")  # of one log, for the pictures: the first seed's is enough
 DIGITS = 5
 
 
@@ -172,7 +173,8 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     ]
     for record in records:
         record |= _shown(record, found, truth, labels, parts[2]) if record["method"] == "full" else {}
-    return rounded(records, DIGITS)
+    kept = [{k: v for k, v in r.items() if not seed or k not in PICTURED} for r in records]
+    return rounded(kept, DIGITS)
 
 
 def _record(found: Found, truth: Truth, level: float, method: str, name: str) -> dict[str, Any]:
