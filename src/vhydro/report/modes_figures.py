@@ -172,7 +172,7 @@ def _confusion_panel(figure: go.Figure, classes: Sequence[str], counts: np.ndarr
     figure.update_yaxes(tickvals=lines, ticktext=names, autorange="reversed", showgrid=False, row=i, col=j)
 
 
-def _broken(name: str, most: int = 24) -> str:
+def _broken(name: str, most: int = 18) -> str:
     """A class's name in lines of about `most` characters."""
     lines = [""]
     for part in name.split(", "):
