@@ -84,9 +84,7 @@ def test_any_saved_model_can_segment(tmp_path):
 def test_logs_that_the_model_cannot_read_are_refused(model, tmp_path):
     first = sample("PokeCube")[0]
     slow = kept(tmp_path / "slow.npz", replace(first, dt=2 * first.dt))
-    with pytest.raises(
-        ValueError, match=r"steps of 0\.1 s; expected 0\.05 s, as those that the model"
-    ):
+    with pytest.raises(ValueError, match=r"steps of 0\.1 s; expected 0\.05 s, as those that the model"):
         run_segment(SegmentCommand(model, slow, out=tmp_path / "out"))
     names = np.array([c.group == "object" for c in first.channels])
     dark = kept(tmp_path / "dark.npz", replace(first, observations=np.where(names, np.nan, first.observations)))
