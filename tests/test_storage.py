@@ -30,7 +30,7 @@ from vhydro.model import (
     port_hamiltonian,
 )
 from vhydro.network import network
-from vhydro.proposal import amortized_proposal, conditioned_proposal
+from vhydro.proposal import amortized_proposal, conditioned_proposal, mode_proposal
 from vhydro.storage import ModelFileError, load, load_tree, save, save_tree
 
 TERMS = (Sine(0), Cosine(1), Penetration(0, 0.1), Penetration(1, -1.0, "below"), *polynomial(2, 2))
@@ -88,6 +88,7 @@ def modules():
         "exact": conditioned_proposal(linear),
         "residual": conditioned_proposal(contact, residual=(4,), key=key),
         "amortized": amortized_proposal(contact, hidden=(4, 3), key=key),
+        "guide of modes": mode_proposal(contact, hidden=(4, 3), key=key),
     }
 
 

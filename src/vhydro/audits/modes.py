@@ -99,15 +99,15 @@ def run_modes_audit(config: ModesAuditConfig) -> Path:
             "a full run needs --data FOLDER with the recorded logs of every task (record them with `vhydro collect`). "
             "For a small run on the shipped sample use --quick."
         )
-    for peer in ("hmmlearn", "ruptures"):
-        if find_spec(peer) is None:
-            raise ValueError(f"{peer} is not installed; expected it, for the peers. Run `pip install 'vhydro[peers]'`.")
     tasks = [t for f in config.families for t in config.of(f)]
     data = None if config.data is None else str(config.data)
     if few := [t for t in tasks if len(logs_of(t, data)) < 3]:
         raise ValueError(f"there are too few logs of {', '.join(few)} to divide; expected three. Name other --tasks.")
     if mute := [t for t in tasks if not logs_of(t, data)[0].contacts]:
         raise ValueError(f"the logs of {', '.join(mute)} have no contact forces; expected them, to score by.")
+    for peer in ("hmmlearn", "ruptures"):
+        if find_spec(peer) is None:
+            raise ValueError(f"{peer} is not installed; expected it, for the peers. Run `pip install 'vhydro[peers]'`.")
     logs = {task: digest(list(logs_of(task, data))) for task in tasks}
     plain = {"data": data, "burst": config.burst, "logs": logs}
     results = run_grid(
