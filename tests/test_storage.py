@@ -88,7 +88,7 @@ def modules():
         "exact": conditioned_proposal(linear),
         "residual": conditioned_proposal(contact, residual=(4,), key=key),
         "amortized": amortized_proposal(contact, hidden=(4, 3), key=key),
-        "guide of modes": mode_proposal(contact, hidden=(4, 3), key=key),
+        "modal": mode_proposal(contact, hidden=(4, 3), key=key),
     }
 
 
