@@ -48,7 +48,7 @@ class ModesAuditConfig:
     data: Path | None = None
     """Folder with the recorded logs of every task."""
     quick: bool = False
-    """One task a family, two seeds, on the shipped sample: two to four minutes on two cores, too little to conclude."""
+    """One task a family, two seeds, on the shipped sample: under three minutes on two cores, too little to conclude."""
     seeds: int = 20
     """Each divides the logs, hides bodies and starts in its own way."""
     out: Path = Path("results/modes")
