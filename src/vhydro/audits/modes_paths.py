@@ -22,7 +22,7 @@ from vhydro.modes.metrics import change_points
 from vhydro.modes.posterior import ModePosterior, mode_posterior
 from vhydro.modes.readings import readings
 from vhydro.modes.view import MACHINE, ContactView
-from vhydro.occlusion import occlude
+from vhydro.occlusion import occlude, straight_lines
 from vhydro.proposal import ModeProposal, mode_proposal
 from vhydro.smoother import smooth
 from vhydro.training import Parts, TrainingConfig, fit
@@ -102,12 +102,7 @@ def hidden(episode: Episode, view: ContactView, level: float, burst: int, seed: 
 
 def bridged(episode: Episode) -> Episode:
     """The log with straight lines where readings are hidden."""
-    values, rows = episode.observations.astype(np.float64), np.arange(episode.steps + 1)
-    for column in values.T:
-        known = ~np.isnan(column)
-        if not known.all():
-            column[~known] = np.interp(rows[~known], rows[known], column[known]) if known.any() else 0.0
-    return replace(episode, observations=values)
+    return replace(episode, observations=straight_lines(episode.observations))
 
 
 # --- ablations ------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from vhydro.chains import sticky
+from vhydro.occlusion import straight_lines
 
 SHORT, LONG = 10, 60  # steps of EM for every start, and for the best of them
 STARTS = 2  # of k-means, for each of levels, changes and both together
@@ -172,17 +173,7 @@ def padded(seen: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Padded:
 
     known = fill([~np.isnan(s) for s in seen], rows)
     real = np.arange(rows) < np.array([[len(s)] for s in seen])
-    return Padded(fill([_bridged(s) for s in seen], rows), known, fill(inputs, rows - 1), real)
-
-
-def _bridged(seen: np.ndarray) -> np.ndarray:
-    """The rows with straight lines where they are hidden, and the mean of the features where one always is."""
-    out, rows = seen.copy(), np.arange(len(seen))
-    for column in out.T:
-        known = ~np.isnan(column)
-        if not known.all():
-            column[~known] = np.interp(rows[~known], rows[known], column[known]) if known.any() else 0.0
-    return out
+    return Padded(fill([straight_lines(s) for s in seen], rows), known, fill(inputs, rows - 1), real)
 
 
 def fitted_switching(data: Padded, modes: int, seed: int) -> Switching:

@@ -21,6 +21,7 @@ from vhydro.report.modes_results import (
     PROXY,
     REALISED,
     REGIMES,
+    SMALLEST,
     Cell,
     Histogram,
     Method,
@@ -30,7 +31,7 @@ from vhydro.report.modes_results import (
 from vhydro.report.page import INK
 from vhydro.report.support_figures import BROKEN
 
-SMALLEST, NEARLY_ONE = -300.0, -0.01  # powers of ten; what is beyond is drawn at the edge
+NEARLY_ONE = -0.01  # a power of ten; what is beyond is drawn at the edge
 SAME = 0.02  # on the drawn scale: dots nearer than this are one dot
 PROBABILITIES = {"0.9": -0.046, "0.5": -0.301, "0.1": -1.0, "10⁻³": -3.0, "10⁻¹⁰": -10.0, "10⁻³⁰": -30.0}
 PROBABILITIES |= {"10⁻¹⁰⁰": -100.0, "10⁻³⁰⁰": -300.0}

@@ -108,6 +108,7 @@ class Theorem(NamedTuple):
     points: np.ndarray
 
 
+SMALLEST = -300.0  # powers of ten that the audit writes; what is beyond is at the edge
 POINT = LENGTH, BOUND, REALISED, CONDITIONS, HOLDS, EPSILON, Q_BOUND, Q_REALISED = tuple(range(8))
 
 
