@@ -26,6 +26,11 @@ from vhydro.small import log_sum
 # The rule aims this far inside the budget, so that rounding cannot push a certified step over it.
 MARGIN = 1e-3
 
+# The pilot: the largest ratio it looks at, in how many halvings of a logarithm, and how its bets are placed.
+LARGEST_RATIO, HALVINGS = 1e6, 12
+AIMS, AIM_RANGE = 24, 100.0  # ratios tried as the one to refute, up to so many times the plain estimate
+MOST_LOST = 0.7  # of the wealth, by a single draw
+
 
 class Certificate(IntEnum):
     """Which bound stands behind a step."""
@@ -35,6 +40,7 @@ class Certificate(IntEnum):
     TWO_SIDED = 2
     PILOT = 3
     FROZEN = 4
+    SUMMED = 5  # nothing was drawn in the step
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,8 @@ class Gate:
 
     `tolerance` is τ, the relative standard deviation allowed to each step's normaliser. `floor` is the least λ
     ever used, `fallback` the λ of a step that cannot be certified. A pilot (for emissions without closed form)
-    draws `pilots` samples per particle and holds with probability `confidence`. `frozen_rho` is a ρ chosen on
-    validation data and kept.
+    draws `pilots` samples per particle, the first of them to place its bets, and holds with probability `confidence`.
+    `frozen_rho` is a population's ρ (see `frozen_mixing`), chosen on validation data and kept.
     """
 
     certificate: str = "two-sided"  # or "guide-free", "pilot", "frozen", "none"
@@ -159,8 +165,30 @@ def mode_moment(
 
 def log_bound(terms: Terms, share: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The log of the two-sided bound on `1 + χ²(Π‖Q_λ)`; guide-free where `log_guide` is infinite."""
-    certain = (1 - share) * jnp.exp(-terms.log_guide) + share * jnp.exp(-terms.log_rho)
-    return -jnp.log(certain)
+    parts = _parts(terms)
+    return parts.log_least - jnp.log((1 - share) * parts.guide + share * parts.carrier)
+
+
+class _Parts(NamedTuple):
+    """The bound at any λ, without a logarithm and without underflow: exp(log_least) / ((1−λ) guide + λ carrier)."""
+
+    log_least: Float[Array, "*shape"]  # the smaller of log A and log ρ
+    guide: Float[Array, "*shape"]  # 1/A times that, and
+    carrier: Float[Array, "*shape"]  # 1/ρ times that: the larger of the two is 1
+    guide_short: Float[Array, "*shape"]  # 1 − 1/A
+    carrier_short: Float[Array, "*shape"]  # 1 − 1/ρ
+
+    def excess(self, share: float | Float[Array, "..."]) -> Float[Array, "..."]:
+        """`(bound − 1) / exp(log_least)`, from `bound − 1 = bound (1 − 1/bound)`."""
+        short = (1 - share) * self.guide_short + share * self.carrier_short
+        return short / ((1 - share) * self.guide + share * self.carrier)
+
+
+def _parts(terms: Terms) -> _Parts:
+    log_guide, log_rho = terms.log_guide, terms.log_rho
+    smaller = jnp.where(log_guide == log_rho, 1.0, jnp.exp(-jnp.abs(log_guide - log_rho)))
+    guide, carrier = jnp.where(log_guide <= log_rho, 1.0, smaller), jnp.where(log_rho <= log_guide, 1.0, smaller)
+    return _Parts(jnp.minimum(log_guide, log_rho), guide, carrier, -jnp.expm1(-log_guide), -jnp.expm1(-log_rho))
 
 
 def smallest_share(terms: Terms, budget: Float[Array, "..."], gate: Gate) -> Float[Array, "*shape"]:
@@ -189,56 +217,85 @@ def mixing(gate: Gate, terms: Terms, log_weight: Float[Array, "*shape"], *, infl
     log_omega = jnp.where(jnp.isnan(log_omega), -jnp.inf, log_omega)
     log_total = log_sum(log_omega.ravel())
     known = jnp.isfinite(log_total)  # otherwise nothing is likely, nothing is preferred and nothing is certified
-    omega = jnp.where(known, jnp.exp(log_omega - jnp.where(known, log_total, 0.0)), 1 / log_omega.size)
-    square = omega**2
+    log_omega = jnp.where(known, log_omega - jnp.where(known, log_total, 0.0), -jnp.log(float(log_omega.size)))
 
-    def bound_of(share: Float[Array, "*shape"]) -> Float[Array, ""]:
-        bound = inflation * _weighted(square, _excess(terms, share))
-        return jnp.where(known, bound, jnp.inf)
+    def bound_of(share: float | Float[Array, "*shape"]) -> Float[Array, ""]:
+        parts = _parts(_drawn(terms, share))
+        bound = inflation * _weighted(_scale(parts, log_omega), parts.excess(share))
+        return jnp.where(known & ~jnp.isnan(bound), bound, jnp.inf)
 
     if gate.fixed is not None:
-        share = jnp.full_like(omega, gate.fixed)
-        bound = bound_of(share)
-        return Mixing(share, bound, bound <= gate.tolerance**2)
-    share = _allotted(gate, terms, square, gate.tolerance**2 * (1 - MARGIN) / inflation)
+        bound = bound_of(gate.fixed)
+        return Mixing(jnp.full_like(log_omega, gate.fixed), bound, bound <= gate.tolerance**2)
+    share = _allotted(gate, terms, log_omega, gate.tolerance**2 * (1 - MARGIN) / inflation)
     bound = bound_of(share)
     # A small λ that certifies nothing protects nothing: such a step is the fallback's as a whole.
     fallback = jnp.full_like(share, gate.fallback)
     share = jnp.where(bound <= gate.tolerance**2, share, fallback)
-    bound = jnp.where(bound <= gate.tolerance**2, bound, bound_of(fallback))
+    bound = jnp.where(bound <= gate.tolerance**2, bound, bound_of(gate.fallback))
     return Mixing(share, bound, bound <= gate.tolerance**2)
 
 
-def _excess(terms: Terms, share: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    excess = jnp.maximum(jnp.expm1(log_bound(terms, share)), 0.0)
-    return jnp.where(jnp.isnan(excess), jnp.inf, excess)
+def _drawn(terms: Terms, share: float | Float[Array, "*shape"]) -> Terms:
+    """The terms, less a guide or a carrier that a fixed λ of 1 or 0 never draws from."""
+    if isinstance(share, float | int) and share in (0, 1):
+        unused = "log_rho" if share == 0 else "log_guide"
+        return terms._replace(**{unused: jnp.full_like(terms.log_rho, jnp.inf)})
+    return terms
 
 
-def _weighted(square: Float[Array, "*shape"], excess: Float[Array, "*shape"]) -> Float[Array, ""]:
-    return jnp.sum(jnp.where(square > 0, square * excess, 0.0))  # 0 · ∞ counts nothing
+def _scale(parts: _Parts, log_omega: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`ω² exp(log_least)`, put together as logs: ω² underflows where the bound overflows, their product does not.
+
+    What does underflow is below `exp(−87)` next to a tolerance; what overflows is certified by nothing.
+    """
+    return jnp.where(log_omega > -jnp.inf, jnp.exp(2 * log_omega + parts.log_least), 0.0)
 
 
-def _allotted(gate: Gate, terms: Terms, square: Float[Array, "*shape"], allowance: float) -> Float[Array, "*shape"]:
+def _weighted(scale: Float[Array, "*shape"], excess: Float[Array, "*shape"]) -> Float[Array, ""]:
+    return jnp.sum(jnp.where(scale == 0, 0.0, scale * excess))  # 0 · ∞ counts nothing
+
+
+def _allotted(gate: Gate, terms: Terms, log_omega: Float[Array, "*shape"], allowance: float) -> Float[Array, "*shape"]:
     """The smallest shares whose excesses, weighted by ω², add up to the allowance.
 
     The same budget for all first. A particle that no λ brings within it gets its best λ, and what it takes beyond the
     budget is taken from the others.
     """
-    budget = 1 + allowance / square.sum()
-    best = jnp.where(terms.log_rho < terms.log_guide, 1.0, gate.floor).astype(square.dtype)
-    excess = _excess(terms, best)
-    beyond = excess > (budget - 1) * (1 + MARGIN / 2)  # not those that rounding alone puts there
-    left = allowance - _weighted(jnp.where(beyond, square, 0.0), excess)
+    square, parts = jnp.exp(2 * log_omega), _parts(terms)
+    best = jnp.where(terms.log_rho < terms.log_guide, 1.0, gate.floor).astype(log_omega.dtype)
+    within = allowance / square.sum() * (1 + MARGIN / 2)  # the margin: not those that rounding alone puts beyond
+    excess = parts.excess(best)
+    beyond = excess > within * jnp.exp(-parts.log_least)
+    left = allowance - _weighted(jnp.where(beyond, _scale(parts, log_omega), 0.0), excess)
     others = jnp.where(beyond, 0.0, square).sum()
     tighter = 1 + jnp.maximum(left, 0.0) / jnp.where(others > 0, others, 1.0)
     return jnp.where(beyond, best, smallest_share(terms, tighter, gate))
 
 
 def frozen_mixing(gate: Gate, log_weight: Float[Array, "*shape"], *, inflation: float = 1.0) -> Mixing:
-    """λ from a ρ that was fixed on validation data; as true as that ρ is. Paper: "validation-frozen rule"."""
-    zero = jnp.zeros_like(log_weight)
-    terms = Terms(zero, zero + jnp.log(jnp.asarray(gate.frozen_rho, zero.dtype)), zero + jnp.inf)
-    return mixing(gate, terms, zero, inflation=inflation)
+    """One λ for all branches from a ρ that was fixed on validation data. Paper: "validation-frozen rule".
+
+    Of a branch only its weight w is known here, not its evidence, so ρ is taken to be the population's:
+    `Σ w² E_P[g²] / Σw² ≤ ρ (Σ w Z / Σw)²`, the mean of `g²` weighted by w² against the squared mean of g weighted by w.
+    The relative variance is then at most `Σw²/(Σw)² ρ/λ − 1/n`, n branches having any weight, because
+    `Σ (wZ)² ≥ (Σ wZ)²/n`. For equal weights that is the paper's `(ρ/λ − 1)/N`.
+    """
+    log_weight = jax.lax.stop_gradient(log_weight)
+    assert gate.frozen_rho is not None  # a frozen gate has one
+    weighted = log_weight > -jnp.inf
+    log_unequal = log_sum(2 * log_weight.ravel()) - 2 * log_sum(log_weight.ravel())
+    moment = jnp.where(weighted.any(), jnp.exp(log_unequal) * gate.frozen_rho, jnp.inf)
+    return _one_share(gate, log_weight, moment, 1 / jnp.maximum(weighted.sum(), 1), inflation)
+
+
+def _one_share(gate: Gate, log_weight: Float[Array, "*shape"], moment, least, inflation: float) -> Mixing:
+    """The smallest λ, the same for all, that keeps `moment/λ − least` within the tolerance."""
+    needed = moment / (gate.tolerance**2 * (1 - MARGIN) / inflation + least)
+    share = jnp.where(needed <= 1, jnp.maximum(needed, gate.floor), gate.fallback)
+    share = jnp.full_like(log_weight, share if gate.fixed is None else gate.fixed)
+    bound = inflation * jnp.maximum(moment / share.ravel()[0] - least, 0.0)
+    return Mixing(share, bound, bound <= gate.tolerance**2)
 
 
 def pilot_mixing(
@@ -251,23 +308,74 @@ def pilot_mixing(
 ) -> Mixing:
     """One λ for all particles from pilot draws of the carrier, with probability `gate.confidence`.
 
-    Empirical Bernstein bounds (Maurer & Pontil 2009, Thm 11; independent, not identical draws in [0, 1]) below on
-    `E_P[g]` and above on `E_P[g²]`; g is at most its peak `exp(log_peak)`. The pilot draws are used for nothing else.
+    The relative variance is at most `(ρ/λ − 1)/n` with `ρ = n Σ w² E_P[g²] / (Σ w E_P[g])²`; g is at most its peak
+    `exp(log_peak)`. The pilot draws are used for nothing else.
     """
-    count, n = log_likelihood.size, log_weight.shape[0]
-    weight = n * jnp.exp(log_weight - log_sum(log_weight))
-    first = weight / weight.max() * jnp.exp(log_likelihood - log_peak)
-    second = (weight / weight.max()) ** 2 * jnp.exp(2 * (log_likelihood - log_peak))
-    log_term = jnp.log(jnp.asarray(4 / (1 - gate.confidence), log_weight.dtype))
+    log_weight = jax.lax.stop_gradient(log_weight)
+    log_drawn = jax.lax.stop_gradient(log_likelihood) - log_peak + (log_weight - log_weight.max())
+    drawn = jnp.where(jnp.isnan(log_drawn), 0.0, jnp.exp(jnp.minimum(log_drawn, 0.0)))
+    n = log_weight.shape[0]
+    rho = ratio_bound(drawn, 1 - gate.confidence)
+    return _one_share(gate, log_weight, rho / n, 1 / n, inflation)
 
-    def margin(x):
-        return jnp.sqrt(2 * x.var(ddof=1) * log_term / count) + 7 * log_term / (3 * (count - 1))
 
-    low = jnp.maximum(first.mean() - margin(first), 0.0)
-    high = second.mean() + margin(second)
-    # relative variance ≤ N·E[w²g²] / (λ (E wg)²) / N − 1/N; the weight's scale cancels in the ratio
-    rho = high / low**2
-    free = rho / (1 + n * gate.tolerance**2 / inflation)
-    share = jnp.where(free <= 1, jnp.maximum(free, gate.floor), gate.fallback) if gate.fixed is None else gate.fixed
-    bound = inflation * (rho / share - 1) / n
-    return Mixing(jnp.full_like(log_weight, 1.0) * share, bound, bound <= gate.tolerance**2 * (1 + 1e-4))
+def ratio_bound(drawn: Float[Array, "rounds n"], risk: float) -> Float[Array, ""]:
+    """An upper bound on `mean E[y²] / (mean E[y])²` that is too small with probability `risk` at the most.
+
+    Every row holds independent draws y in [0, 1] of the same n laws, which may all differ. For r up to that ratio
+    and any t, `H = 2ty − t² − y²/r` has a mean of at most `μ² − s/r ≤ 0`; a bettor who stakes b on H, on every draw of
+    a row alike, expects `Π (1 + b E[H_i]) ≤ (1 + b mean E[H_i])ⁿ ≤ 1`. Stakes and t come from the rows before, so the
+    wealth is a supermartingale and reaches `1/risk` with probability `risk` at the most (Ville): an r at which it does
+    is refuted. H grows with r, hence so does the wealth, and the smallest r that is refuted is found by bisection.
+    After Waudby-Smith & Ramdas (2024), for a ratio of moments and for draws that are not identical.
+    """
+    need = jnp.log(jnp.asarray(1 / risk, drawn.dtype)) * (1 + MARGIN)
+    stake, t = _bets(drawn, need)
+    y = drawn[1:]
+
+    def refuted(r: Float[Array, ""]) -> Bool[Array, ""]:
+        growth = jnp.log1p(stake[:, None] * (2 * t[:, None] * y - t[:, None] ** 2 - y**2 / r)).sum(1)
+        allowed = stake * _worst(r, t) < 1  # nobody stakes more than there is; true for all larger r as well
+        return jnp.cumsum(jnp.where(allowed, growth, -jnp.inf)).max() >= need
+
+    def halve(_, ends):
+        low, high = ends
+        middle = (low + high) / 2
+        hit = refuted(jnp.exp(middle))
+        return jnp.where(hit, low, middle), jnp.where(hit, middle, high)
+
+    top = jnp.log(jnp.asarray(LARGEST_RATIO, drawn.dtype))
+    _, high = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(top), top))
+    return jnp.where(refuted(jnp.exp(top)), jnp.exp(high), jnp.inf)
+
+
+class _Bets(NamedTuple):
+    stake: Float[Array, "rounds"]
+    centre: Float[Array, "rounds"]  # t, best at the mean of y
+
+
+def _bets(drawn: Float[Array, "rounds n"], need: Float[Array, ""]) -> _Bets:
+    """The bets on every row but the first: by the moments of the rows before it, those that refute the smallest r.
+
+    Nothing here has to be true for the bound to hold.
+    """
+    rounds, n = drawn.shape
+    seen = n * jnp.arange(1, rounds)[:, None]
+    t, m2, m3, m4 = (jnp.cumsum((drawn**power).sum(1))[:-1, None] / seen for power in (1, 2, 3, 4))
+    square = jnp.maximum(t**2, jnp.finfo(drawn.dtype).tiny)
+    grid = jnp.linspace(0.0, 1.0, AIMS + 1, dtype=drawn.dtype)[1:] ** 2
+    r = jnp.maximum(m2 / square, 1.0) * AIM_RANGE**grid
+    mean = t**2 - m2 / r
+    second = -3 * t**4 + 4 * t**2 * m2 + (2 * t**2 * m2 - 4 * t * m3) / r + m4 / r**2
+    # Half a draw at the peak is added: one that was not seen is what can go wrong.
+    second = (seen * jnp.maximum(second, mean**2) + 0.5 * (2 * t - t**2 - 1 / r) ** 2) / (seen + 0.5)
+    stake = jnp.minimum(mean / second, MOST_LOST / _worst(r, t))
+    growth = n * (rounds - 1) * (stake * mean - stake**2 * second / 2)  # of the log wealth, over all rows
+    reached = growth >= need
+    aim = jnp.where(reached.any(1), jnp.argmax(reached, 1), jnp.argmax(growth, 1))
+    return _Bets(jnp.take_along_axis(stake, aim[:, None], 1)[:, 0], t[:, 0])
+
+
+def _worst(r, t) -> Float[Array, "..."]:
+    """How far below zero H can be: at y = 0 or at y = 1, because it is concave in y."""
+    return jnp.maximum(jnp.maximum(t**2, 1 / r - 2 * t + t**2), jnp.finfo(t.dtype).tiny)
