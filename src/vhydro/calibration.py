@@ -1,31 +1,45 @@
-"""Split-conformal calibration: how many standard deviations an interval really needs, learned on validation logs.
+"""Conformal calibration: how many standard deviations an interval really needs, learned on validation episodes.
 
 A score is `|y − mean| / sd` of one reading. A cell is a group of channels, a band of the log's hidden share, and seen
-or hidden now. Its factor at level a is the quantile of its scores, so that `mean ± factor · sd` covers a share a.
+or hidden now. Its factor at level a is what `mean ± factor · sd` needs to cover a share a of the cell's readings.
 
-What is exchangeable is the episode, not the step: steps of one log are dependent and share their mistakes. Coverage is
-therefore marginal over episodes, and nominal in the limit of many validation episodes; with few of them the quantile,
-which counts every step as a score of its own, promises more than it can hold.
+What is exchangeable is the episode, not the step: steps of one log are dependent and share their mistakes. One reading
+of each of K episodes and one of a new episode are K + 1 exchangeable scores, so that the r-th smallest of the K covers
+the new one with probability r / (K + 1). The factor is the mean of that r-th smallest over many such draws. Where
+larger scores are rarer than smaller ones, coverage is concave in the factor, and the mean covers at least as often as
+the draws.
+
+Related: Dunn, Wasserman & Ramdas, "Distribution-free prediction sets for two-layer hierarchical models" (one draw, or
+many that vote); Lee, Barber & Willett, "Distribution-free inference with hierarchical data" (all readings at once, with
+an episode's mass at infinity: needs no assumption on the scores, and covers too much where episodes are alike).
 """
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 STEPS = 20
 LEVELS = np.arange(1, STEPS) / STEPS  # the nominal levels .05, .10, … .95
 EDGES = (0.125, 0.375, 0.625, 0.825)  # hidden shares of 0, .25, .5, .75 and .9 have a band each
-FEWEST = 40  # scores a cell needs to speak for itself
+FEWEST = 40  # scores a cell needs to speak for itself,
+FEWEST_EPISODES = 5  # and episodes that they must come from
+DRAWS = 1000  # of one reading per episode: the error that is left is a small part of what K episodes leave
+NARROWEST = 1e-3  # standard deviations between two factors: equal scores must not make an infinite density
 SEEN, HIDDEN = 0, 1
 
 
 class Calibration(eqx.Module):
-    """The factor of every cell and level, the group of every channel, and the hidden shares between two bands."""
+    """The factor of every cell and level, the group of every channel, and the hidden shares between two bands.
+
+    `episodes` counts those a cell's factors rest on; it is 0 for a cell that borrowed from others, and None in files
+    from before episodes were counted.
+    """
 
     factors: Float[Array, "groups bands 2 levels"]  # 2: seen now, hidden now
     groups: tuple[int, ...] = eqx.field(static=True)
     edges: tuple[float, ...] = eqx.field(static=True, default=EDGES)
+    episodes: Int[Array, "groups bands 2"] | None = None
 
     def __check_init__(self):
         count, bands, _, levels = self.factors.shape
@@ -41,6 +55,17 @@ class Calibration(eqx.Module):
         factors = np.asarray(self.factors)
         if not ((factors >= 0).all() and (np.diff(factors) >= 0).all()):
             raise ValueError("the factors fall with the level or are negative; expected them to rise from 0 or more.")
+        if self.episodes is not None and not (np.asarray(self.episodes) >= 0).all():
+            raise ValueError("some cells rest on fewer than 0 episodes; expected counts.")
+
+    def guaranteed_up_to(self) -> Float[np.ndarray, "groups bands 2"]:
+        """The level up to which every cell's coverage is guaranteed: K / (K + 1) for K episodes, 0 where it borrowed.
+
+        The guarantee asks that larger scores be rarer than smaller ones. Above the level, the factors assume besides
+        that the scales of episodes are log-normal.
+        """
+        episodes = np.zeros(self.factors.shape[:3]) if self.episodes is None else np.asarray(self.episodes)
+        return episodes / (episodes + 1)
 
     def factors_at(
         self, hidden_share: Float[np.ndarray, "*logs groups"], hidden: Bool[np.ndarray, "*logs rows channels"]
@@ -71,34 +96,43 @@ def band_of(hidden_share: Float[np.ndarray, "*cells"], edges: tuple[float, ...] 
 
 def conformal_factors(
     score: Float[np.ndarray, "_"],
+    episode: Int[np.ndarray, "_"],
     group: Int[np.ndarray, "_"],
     band: Int[np.ndarray, "_"],
     hidden: Bool[np.ndarray, "_"],
     *,
     groups: int,
     bands: int,
-) -> Float[np.ndarray, "groups bands 2 levels"]:
-    """The factor of every cell and level: the ⌈(n + 1) a⌉-th smallest of the cell's n scores.
+) -> tuple[Float[np.ndarray, "groups bands 2 levels"], Int[np.ndarray, "groups bands 2"]]:
+    """The factor of every cell and level, and how many episodes of its own the cell rests on.
 
-    A cell of fewer than `FEWEST` scores borrows from others that are seen, or hidden, as it is: first from the
-    neighbouring bands of its group, then from all bands of its group, then from all groups. Where a state has so few
-    scores in all that the rank is above n, the factor is the largest score or the normal's, whichever is larger; where
-    it has none, the factors are those of the standard normal: nothing is known, and the belief is taken at its word.
+    `episode` numbers the episode that a score is from; a log that was hidden in several ways is one episode. Every
+    episode of a cell weighs the same, however long.
+
+    A cell of fewer than `FEWEST` scores or `FEWEST_EPISODES` episodes borrows from others that are seen, or hidden, as
+    it is: first from the neighbouring bands of its group, then from all bands of its group, then from all groups. It
+    then rests on 0 episodes of its own, for borrowed ones need not be like it. Where a state has no score, the factors
+    are those of the standard normal: nothing is known, and the belief is taken at its word.
     """
-    _refuse_bad_scores(score, group, band, hidden, groups, bands)
+    _refuse_bad_scores(score, episode, group, band, hidden, groups, bands)
     shape = (groups, bands, 2)
     cell = np.ravel_multi_index((group, band, np.where(hidden, HIDDEN, SEEN)), shape)
-    ends = np.cumsum(np.bincount(cell, minlength=groups * bands * 2))
-    parts = np.split(score[np.argsort(cell, kind="stable")], ends[:-1])
+    order = np.argsort(cell, kind="stable")
+    ends = np.cumsum(np.bincount(cell, minlength=groups * bands * 2))[:-1]
+    parts = zip(np.split(score[order], ends), np.split(episode[order], ends), strict=True)
     cells = dict(zip(np.ndindex(shape), parts, strict=True))
-    factors = [_quantiles(_pool(cells, place, groups, bands)) for place in cells]
-    return np.stack(factors).reshape(*shape, len(LEVELS))
+    pools = [_pool(cells, place, groups, bands) for place in cells]
+    factors = np.stack([_factors(pool) for pool, _ in pools])
+    own = np.array([0 if borrowed else len(pool) for pool, borrowed in pools])
+    return factors.reshape(*shape, len(LEVELS)), own.reshape(shape)
 
 
-def _refuse_bad_scores(score, group, band, hidden, groups: int, bands: int) -> None:
-    sizes = [a.size for a in (score, group, band, hidden)]
+def _refuse_bad_scores(score, episode, group, band, hidden, groups: int, bands: int) -> None:
+    sizes = [a.size for a in (score, episode, group, band, hidden)]
     if len(set(sizes)) > 1:
-        raise ValueError(f"score, group, band and hidden have {sizes} entries; expected one of each for every score.")
+        raise ValueError(
+            f"score, episode, group, band and hidden have {sizes} entries; expected one of each for every score."
+        )
     for what, values, count in (("group", group, groups), ("band", band, bands)):
         if values.size and not (values.min() >= 0 and values.max() < count):
             raise ValueError(
@@ -108,31 +142,77 @@ def _refuse_bad_scores(score, group, band, hidden, groups: int, bands: int) -> N
         raise ValueError("some scores are negative or not finite; expected |y − mean| / sd. Leave out what is unknown.")
 
 
-def _pool(cells: dict, place: tuple[int, ...], groups: int, bands: int) -> np.ndarray:
-    """The cell's scores, or the smallest pool around it that is large enough, or all of its state."""
+def _pool(cells: dict, place: tuple[int, ...], groups: int, bands: int) -> tuple[list[np.ndarray], bool]:
+    """The scores of each episode in the smallest pool around a cell that suffices, and whether it holds other cells'.
+
+    Where no pool suffices it is all of the cell's state.
+    """
     group, band, state = place
     near = range(max(band - 1, 0), min(band + 2, bands))
     wider = (([group], [band]), ([group], near), ([group], range(bands)), (range(groups), range(bands)))
-    pool = np.empty(0)
+    pool, size = [], 0
     for some_groups, some_bands in wider:
-        pool = np.concatenate([cells[g, b, state] for g in some_groups for b in some_bands])
-        if pool.size >= FEWEST:
+        parts = [cells[g, b, state] for g in some_groups for b in some_bands]
+        score, episode = (np.concatenate(column) for column in zip(*parts, strict=True))
+        pool, size = _by_episode(score, episode), score.size
+        if len(pool) >= FEWEST_EPISODES and size >= FEWEST:
             break
-    return pool
+    return pool, size > cells[place][0].size
 
 
-def _quantiles(pool: np.ndarray) -> np.ndarray:
-    """The finite-sample quantile of a pool of scores at every level."""
-    normal = ndtri((1 + LEVELS) / 2)
-    count = pool.size
+def _by_episode(score: np.ndarray, episode: np.ndarray) -> list[np.ndarray]:
+    """The scores of each episode that has any, sorted."""
+    order = np.lexsort((score, episode))
+    starts = np.flatnonzero(np.diff(episode[order])) + 1
+    return np.split(score[order], starts) if score.size else []
+
+
+def _factors(pool: list[np.ndarray]) -> np.ndarray:
+    """The factor at every level from the sorted scores of each of K episodes.
+
+    At level a it is the expected (K + 1) a-th smallest of one reading per episode, linear between whole ranks. Above
+    K / (K + 1) there is no such rank and only an infinite factor is sure: see `_extrapolated`.
+    """
+    count = len(pool)
     if not count:
-        return normal
-    rank = -(
-        -(count + 1) * np.arange(1, STEPS) // STEPS
-    )  # ⌈(n + 1) a⌉ in whole numbers: .55 · 20 is above 11 in floats
-    placed = np.sort(pool)
-    beyond = np.maximum(placed[-1], normal)
-    return np.where(rank <= count, placed[np.minimum(rank, count) - 1], beyond)
+        return ndtri((1 + LEVELS) / 2)
+    steps = np.arange(1, STEPS) * (count + 1)  # ranks, in whole 20ths
+    expected = np.concatenate([[0.0], _expected_order(pool)])
+    within = np.interp(steps / STEPS, np.arange(count + 1), expected)
+    if steps[-1] <= STEPS * count:
+        return within
+    return np.where(steps <= STEPS * count, within, np.maximum(_extrapolated(pool), expected[-1]))
+
+
+def _expected_order(pool: list[np.ndarray]) -> np.ndarray:
+    """The mean smallest, second smallest, … of one reading drawn from each episode, over `DRAWS` draws.
+
+    An episode's readings are drawn evenly (one uniform offset, shuffled), which makes the means precise; each draw is
+    uniform still. The numbers are the same in every call, so that the same scores have the same factors.
+    """
+    rng = np.random.default_rng(0)
+    even = (np.stack([rng.permutation(DRAWS) for _ in pool], axis=1) + rng.uniform(size=len(pool))) / DRAWS
+    drawn = [scores[(u * len(scores)).astype(int)] for scores, u in zip(pool, even.T, strict=True)]
+    return np.sort(drawn, axis=0).mean(1)
+
+
+def _extrapolated(pool: list[np.ndarray]) -> np.ndarray:
+    """Quantiles of the score of a new episode, if episodes have one shape and log-normal scales.
+
+    The log of a new episode's mean score is then Student-t around those of K episodes, with K − 1 degrees of freedom.
+    One episode says nothing of how they differ: its own quantiles are taken, or the normal's where those are larger.
+    """
+    grid = (np.arange(100) + 0.5) / 100
+    count = len(pool)
+    if count == 1:
+        return np.maximum(np.quantile(pool[0], LEVELS), ndtri((1 + LEVELS) / 2))
+    scale = np.log([max(scores.mean(), NARROWEST) for scores in pool])
+    shape = np.concatenate(
+        [np.quantile(s, grid, method="inverted_cdf") / np.exp(m) for s, m in zip(pool, scale, strict=True)]
+    )
+    new = scale.mean() + scale.std(ddof=1) * np.sqrt(1 + 1 / count) * stdtrit(count - 1, grid)
+    scales = np.exp(np.minimum(new, 50.0))  # two or three unlike episodes ask for more than single precision holds
+    return np.quantile(scales[:, None] * shape, LEVELS)
 
 
 def covered(
@@ -140,9 +220,6 @@ def covered(
 ) -> Bool[np.ndarray, "*readings levels"]:
     """Whether each reading is inside its interval, at every level; `factors_at` are the factors of its cell."""
     return score[..., None] <= factors_at
-
-
-NARROWEST = 1e-3  # standard deviations between two factors: equal scores must not make an infinite density
 
 
 def excesses(
