@@ -105,17 +105,18 @@ def test_calibration_turns_an_overconfident_belief_into_one_that_covers(model, f
     assert abs(after.mean() - 0.9) < 4 * np.sqrt(2) * after.std(ddof=1) / np.sqrt(20)
 
 
-@pytest.mark.parametrize("step", [1, 10, 19])
-def test_on_the_validation_logs_every_cell_is_covered_by_its_rank(fitted, validation, step):
-    truth, seen, out = validation
-    hidden = np.stack([~s.observed for s in seen])
-    each = zip(truth, seen, out, strict=True)
-    hits = np.stack([inside(t, intervals(fitted, s, o, step / 20, calibrated=True)) for t, s, o in each])
-    for first, channel, state in np.ndindex(2, 2, 2):
-        cell = hits[first::2, :, channel][hidden[first::2, :, channel] == state]
-        rank = -(-(cell.size + 1) * step // 20)
-        assert cell.size >= 100
-        assert cell.sum() in (rank - 1, rank)  # the reading at the very end may be rounded out
+def test_the_calibration_says_how_many_episodes_each_cell_rests_on(fitted):
+    """Half of the 20 logs are hidden by a third and half by a half: 10 of each band, in both groups and states."""
+    episodes = np.zeros((2, 5, 2), int)
+    episodes[:, 1:3] = 10
+    np.testing.assert_array_equal(fitted.calibration.episodes, episodes)
+    np.testing.assert_allclose(fitted.calibration.guaranteed_up_to(), np.where(episodes > 0, 10 / 11, 0))
+
+
+def test_an_episode_that_comes_twice_is_one(model, fitted, validation):
+    again = calibrated(model, *(list(part) * 2 for part in validation)).calibration
+    np.testing.assert_array_equal(again.episodes, fitted.calibration.episodes)
+    np.testing.assert_allclose(again.factors, fitted.calibration.factors, rtol=1e-12)
 
 
 def test_only_intervals_that_are_asked_for_are_calibrated(model, fitted, validation):

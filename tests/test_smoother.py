@@ -65,7 +65,11 @@ def assert_exact(got, expected):
     np.testing.assert_array_less(np.abs(got.mean(0) - expected), 4 * error + 1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"exact_modes": True, "ess_threshold": 1.0}], ids=["sampled", "exact-modes"])
+@pytest.mark.parametrize(
+    "options",
+    [{"engine": "mixture"}, {"exact_modes": True, "ess_threshold": 1.0}, {"engine": "gaussian"}],
+    ids=["sampled", "exact-modes", "gaussian"],
+)
 def test_smoothed_beliefs_are_the_exact_ones(options):
     model, system = switching()
     Y = seen(system, 8, seed=2)
@@ -97,7 +101,8 @@ def test_forbidden_moves_are_never_made():
 def test_the_last_row_is_the_filters():
     model, system = switching()
     log = episode(seen(system, 8, seed=2), dt=0.1)
-    forward = filter(model, log, key=jax.random.key(1), settings=FilterSettings(particles=256, history=True))
+    settings = FilterSettings(particles=256, history=True, engine="mixture")
+    forward = filter(model, log, key=jax.random.key(1), settings=settings)
     out = smooth(model, log, forward, key=jax.random.key(2), trajectories=4000)
     drawn = {tuple(point) for point in out.z[-1].T.tolist()}
     assert drawn <= {tuple(point) for point in forward.final.z.T.tolist()}
@@ -116,12 +121,6 @@ def test_misuse_is_refused():
     kept = filter(model, log, key=key, settings=FilterSettings(particles=8, history=True))
     for given, forward, options, message in (
         (log, kept._replace(history=None), {}, r"kept no history; run it with FilterSettings\(history=True\)"),
-        (
-            log,
-            kept._replace(history=kept.history._replace(covariance=np.zeros((8, 2, 2, 8)))),
-            {},
-            "needs draws of z; run the filter with marginal=False",
-        ),
         (log, kept, {"trajectories": 0}, "trajectories is 0; expected at least 1"),
         (episode(np.zeros((5, 1)), dt=0.1), kept, {}, "history has 8 rows, the episode 5"),
         (episode(np.zeros((8, 1)), dt=0.1, channels=["x"]), kept, {}, r"channels \['x'\], the model expects \['y0'\]"),

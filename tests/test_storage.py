@@ -31,6 +31,7 @@ from vhydro.model import (
 )
 from vhydro.network import network
 from vhydro.proposal import amortized_proposal, conditioned_proposal, mode_proposal
+from vhydro.sensors import range_bearing_emission, student_emission
 from vhydro.storage import ModelFileError, load, load_tree, save, save_tree
 
 TERMS = (Sine(0), Cosine(1), Penetration(0, 0.1), Penetration(1, -1.0, "below"), *polynomial(2, 2))
@@ -45,7 +46,7 @@ def linear_model(dtype=jnp.float32, **options):
 
 def calibrated_model():
     factors = jnp.cumsum(jnp.full((1, 2, 2, 19), 0.1, jnp.float32), -1)
-    return replace(linear_model(), calibration=Calibration(factors, (0,), (0.5,)))
+    return replace(linear_model(), calibration=Calibration(factors, (0,), (0.5,), jnp.full((1, 2, 2), 9, jnp.int32)))
 
 
 def contact_model(dtype=jnp.float32):
@@ -83,6 +84,8 @@ def modules():
         "dense": linear_emission(np.ones((3, 2)), noise=0.1),
         "half": linear_emission(np.ones((3, 2)), noise=0.1, dtype=jnp.float16),
         "encoder": contact.emission,
+        "student": student_emission(np.ones((3, 2)), noise=0.1),
+        "beacons": range_bearing_emission(2, beacons=np.eye(2), range_noise=0.1, bearing_noise=0.2),
         "network": contact.kernel.drive,
         "calibrated": calibrated_model(),
         "exact": conditioned_proposal(linear),
@@ -303,7 +306,7 @@ def removed(document, arrays):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (entry("version", 7), "written by a newer format 7; this version reads up to 3; upgrade vhydro"),
+        (entry("version", 7), "written by a newer format 7; this version reads up to 4; upgrade vhydro"),
         (entry("version", 0), "'version': 0"),
         (entry("version", True), "'version': True"),
         (entry("version", "1"), "'version': '1'"),
@@ -361,6 +364,22 @@ def test_a_file_from_before_calibration_loads_without_one(folder, whole, modules
     assert "differs in ['calibration']" in refusal(folder, signed(document, arrays))
 
 
+def test_a_calibration_from_before_episodes_were_counted_promises_nothing(folder, modules):
+    model = modules["calibrated"]
+    save(folder / "counted", model=model, calibration=model.calibration)
+    data = (folder / "counted").read_bytes()
+    arrays, document = safetensors.numpy.load(data), document_of(data)
+    nodes = document["nodes"]
+    held = {"model.calibration": nodes["model"]["fields"]["calibration"], "calibration": nodes["calibration"]}
+    for name, node in held.items():
+        del node["fields"]["episodes"], arrays[f"{name}.episodes"], document["tensors"][f"{name}.episodes"]
+    found = outcome(folder / "uncounted", signed({**document, "version": 3}, arrays)).parts
+    expected = replace(model.calibration, episodes=None)
+    assert_same(found, {"model": replace(model, calibration=expected), "calibration": expected})
+    np.testing.assert_array_equal(found["calibration"].guaranteed_up_to(), 0)
+    assert "differs in ['episodes']" in refusal(folder, signed(document, arrays))
+
+
 def older_without(name):
     def edit(document, arrays):
         document["version"] = 2
@@ -376,6 +395,10 @@ def calibration(name, value):
     return edit
 
 
+def negative_episodes(document, arrays):
+    arrays["model.calibration.episodes"] -= 10
+
+
 def falling(document, arrays):
     arrays["model.calibration.factors"] = arrays["model.calibration.factors"][..., ::-1].copy()
 
@@ -389,6 +412,7 @@ def falling(document, arrays):
         (calibration("edges", {"tuple": [0.2, 0.5]}), "2 bands and 19 levels; expected 3 bands"),
         (calibration("edges", {"tuple": [1.5]}), "edges are (1.5,)"),
         (falling, "factors fall"),
+        (negative_episodes, "fewer than 0 episodes"),
         (field("calibration", 3), "model.calibration is 3"),
     ],
 )

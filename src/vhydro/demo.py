@@ -259,7 +259,9 @@ def dark_truth(data: Split, episodes: Sequence[Episode]) -> Truth:
 
 def runs(model: HybridModel, method: Method, episodes: list[Episode], config: DemoConfig, *, key: PRNGKeyArray) -> Runs:
     """Every episode filtered `config.repeats` times, all at once; the key alone decides what is random."""
-    settings = FilterSettings(particles=config.particles, gate=method.gate, lookahead=True, history=True)
+    settings = FilterSettings(
+        particles=config.particles, engine="mixture", outliers=None, gate=method.gate, lookahead=True, history=True
+    )
     out = filter_episodes(model, episodes * config.repeats, key=key, proposal=method.proposal, settings=settings)
 
     def stacked(of: Callable[[Filtered], Any]) -> np.ndarray:

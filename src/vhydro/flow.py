@@ -1,5 +1,8 @@
 """How the continuous state moves within a mode, and how it jumps when the mode changes."""
 
+from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Literal
 
 import equinox as eqx
@@ -7,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from vhydro.library import Library, values
+from vhydro.library import Library, Monomial, values
 from vhydro.network import Network
 from vhydro.small import matvec, over, pick
 
@@ -62,23 +65,89 @@ class PortHamiltonianFlow(eqx.Module):
         dt: Float[Array, ""],
     ) -> Float[Array, "modes latent *particles"]:
         """Where each mode takes its own start in one step of length dt."""
-        h = dt / self.substeps
         drive = over(self.port @ action, starts.ndim - 2)
+        return self._integrated(lambda z: self.velocity(z, drive), starts, dt)
+
+    def _integrated(self, velocity: Callable, z, dt):
+        h = dt / self.substeps
 
         def rk4(z):
-            k1 = self.velocity(z, drive)
-            k2 = self.velocity(z + 0.5 * h * k1, drive)
-            k3 = self.velocity(z + 0.5 * h * k2, drive)
-            k4 = self.velocity(z + h * k3, drive)
+            k1 = velocity(z)
+            k2 = velocity(z + 0.5 * h * k1)
+            k3 = velocity(z + 0.5 * h * k2)
+            k4 = velocity(z + h * k3)
             return z + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
 
         def midpoint(z):
-            return z + h * self.velocity(z + 0.5 * h * self.velocity(z, drive), drive)
+            return z + h * velocity(z + 0.5 * h * velocity(z))
 
         one = rk4 if self.integrator == "rk4" else midpoint
         for _ in range(self.substeps):
-            starts = one(starts)
-        return starts
+            z = one(z)
+        return z
+
+    def jacobian(
+        self,
+        starts: Float[Array, "modes latent particles"],
+        ends: Float[Array, "modes latent particles"],
+        action: Float[Array, "inputs"],
+        dt: Float[Array, ""],
+    ) -> Float[Array, "modes latent latent particles"]:
+        """About how much every mode's end moves with its start: `exp(A dt)` with A halfway between the two."""
+        drive = over(self.port @ action, starts.ndim - 2)
+        return _propagator(lambda z: self.velocity(z, drive), 0.5 * (starts + ends), dt, 1)
+
+    def _velocity_in(self, mode: Int[Array, "particles"], action: Float[Array, "inputs"]) -> Callable:
+        """`ż` as a function of z (latent, particles), each particle in its own mode."""
+        coefficients = pick(over(self.coefficients, 1), mode)
+        structure = pick(over(self.skew() - self.resistance(), 1), mode)
+        drive = pick(over(self.port @ action, 1), mode)
+
+        def energy(z):
+            own = coefficients * values(self.library, z)
+            return own.sum() + (0.0 if self.smooth is None else pick(self.smooth(z), mode).sum())
+
+        return lambda z: jnp.sum(structure * jax.grad(energy)(z)[None], axis=1) + drive
+
+    def step_in(
+        self,
+        mode: Int[Array, "particles"],
+        start: Float[Array, "latent particles"],
+        action: Float[Array, "inputs"],
+        dt: Float[Array, ""],
+    ) -> Float[Array, "latent particles"]:
+        """Where each particle's own mode takes it: `step` without the modes that are not asked for."""
+        return self._integrated(self._velocity_in(mode, action), start, dt)
+
+    def jacobian_in(self, mode, start, end, action, dt) -> Float[Array, "latent latent particles"]:
+        """`jacobian` of each particle's own mode."""
+        return _propagator(self._velocity_in(mode, action), 0.5 * (start + end), dt, 0)
+
+    def push(self, dt: Float[Array, ""]) -> Float[Array, "modes latent inputs"]:
+        """How far a unit of each input moves every mode in one step, to first order."""
+        return self.port * dt
+
+    @property
+    def affine(self) -> bool:
+        """Whether a step is an affine map of z: the energy is quadratic, whatever its coefficients."""
+        return self.smooth is None and all(isinstance(t, Monomial) and sum(t.powers) <= 2 for t in self.library)
+
+
+def _propagator(velocity: Callable, z, dt, axis: int):
+    """`exp(A dt)` to third order, A the derivative of a velocity at z, whose coordinates are along `axis`."""
+    latent = z.shape[axis]
+    units = [jnp.zeros_like(z).at[(slice(None),) * axis + (j,)].set(1.0) for j in range(latent)]
+    columns = [dt * jax.jvp(velocity, (z,), (unit,))[1] for unit in units]
+    step = jnp.stack(columns, axis=axis + 1)  # (…, latent, latent, particles)
+    identity = over(jnp.eye(latent, dtype=z.dtype), 1)
+
+    def times(a, b):
+        return reduce(add, (a[..., :, k, None, :] * b[..., None, k, :, :] for k in range(latent)))
+
+    out = identity + step / 3
+    for order in (2, 1):
+        out = identity + times(step, out) / order
+    return out
 
 
 class LinearFlow(eqx.Module):
@@ -104,6 +173,43 @@ class LinearFlow(eqx.Module):
         """The same when all modes start at one z: a single matrix product."""
         return matvec(self.matrix, z) + over(self.offset + self.port @ action, z.ndim - 1)
 
+    def jacobian(self, starts, ends, action, dt) -> Float[Array, "modes latent latent _particles"]:  # noqa: ARG002
+        """How much every mode's end moves with its start."""
+        return over(self.matrix, 1)
+
+    def step_in(self, mode, start, action, dt) -> Float[Array, "latent particles"]:  # noqa: ARG002
+        """Where each particle's own mode takes it."""
+        return pick(self.shared_step(start, action), mode)
+
+    def jacobian_in(self, mode, start, end, action, dt) -> Float[Array, "latent latent particles"]:  # noqa: ARG002
+        """`jacobian` of each particle's own mode."""
+        return pick(over(self.matrix, 1), mode)
+
+    def push(self, dt: Float[Array, ""]) -> Float[Array, "modes latent inputs"]:  # noqa: ARG002
+        """How far a unit of each input moves every mode in one step."""
+        return self.port
+
+    @property
+    def affine(self) -> bool:
+        return True
+
+
+def as_linear(flow: "Flow", dt: Float[Array, ""]) -> LinearFlow:
+    """The flow as the discrete linear one that it is for this dt; see `affine`.
+
+    Its columns are steps from the unit vectors and under unit inputs, less the step from the origin without input.
+    """
+    if isinstance(flow, LinearFlow):
+        return flow
+    modes, latent, inputs = flow.port.shape
+    units = jnp.concatenate([jnp.zeros((latent, 1)), jnp.eye(latent)], axis=1).astype(flow.port.dtype)
+    ends = flow.step(jnp.broadcast_to(units, (modes, latent, latent + 1)), jnp.zeros(inputs, units.dtype), dt)
+    offset = ends[..., 0]
+    origin = jnp.zeros((modes, latent), units.dtype)
+    pushed = [flow.step(origin, unit, dt) - offset for unit in jnp.eye(inputs, dtype=units.dtype)]
+    port = jnp.stack(pushed, axis=-1) if inputs else jnp.zeros_like(flow.port)
+    return LinearFlow(ends[..., 1:] - offset[..., None], offset, port)
+
 
 class Reset(eqx.Module):
     """`p_j ← k_j p_j` with `|k_j| < 1` when the mode changes: an impact with restitution `−k_j`.
@@ -125,6 +231,18 @@ class Reset(eqx.Module):
         kept = jnp.ones_like(factor[:, 0])
         rows = [factor[:, self.momenta.index(j)] if j in self.momenta else kept for j in range(z.shape[0])]
         return jnp.stack(rows, axis=1) * z
+
+
+def kept_momenta(
+    reset: Reset | None,
+    before: Int[Array, "particles"],
+    mode: Int[Array, "particles"],
+    z: Float[Array, "latent particles"],
+) -> Float[Array, "latent particles"]:
+    """What a change of mode multiplies each coordinate by."""
+    if reset is None:
+        return jnp.ones_like(z)
+    return pick(reset.starts(before, jnp.ones_like(z)), mode)
 
 
 Flow = PortHamiltonianFlow | LinearFlow

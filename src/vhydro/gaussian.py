@@ -42,6 +42,11 @@ def _last(axis_length: int) -> int | None:
     return None if axis_length == 1 else -1
 
 
+def deviations(scale: Float[Array, "modes latent ..."], diagonal: bool) -> Float[Array, "..."]:
+    """The standard deviation of every coordinate, whichever form the scale of every mode has."""
+    return scale if diagonal else jnp.sqrt(jnp.sum(scale**2, axis=2))
+
+
 def coloured(scale: Scale, noise: Float[Array, "latent *particles"]) -> Float[Array, "latent *particles"]:
     """Noise with this scale, from standard normal noise."""
     if is_diagonal(scale, noise):
@@ -62,6 +67,12 @@ def log_density(residual: Float[Array, "latent *particles"], scale: Scale) -> Fl
     return -0.5 * total(white**2) - log_det - 0.5 * LOG_2PI * residual.shape[0]
 
 
+def factor_of(deviation: Float[Array, "*modes latent"], lower: Float[Array, "*modes latent latent"]):
+    """`L D`, the lower-triangular factor of a covariance: D the deviations, L unit lower triangular."""
+    identity = jnp.eye(deviation.shape[-1], dtype=deviation.dtype)
+    return (identity + jnp.tril(lower, -1)) * deviation[..., None, :]
+
+
 def as_factor(scale: Scale) -> Float[Array, "latent latent"]:
     return jnp.diag(scale) if scale.ndim == 1 else scale
 
@@ -77,40 +88,65 @@ def conditioned(
     mean: Float[Array, "latent *particles"],
     scale: Scale,
     matrix: Float[Array, "channels latent"],
-    noise: Float[Array, "channels"],
+    noise: Float[Array, "channels ..."],
     residual: Float[Array, "channels *particles"],
     observed: Bool[Array, "channels"],
 ) -> Conditioned:
     """The update of `N(mean, scale)` by `o = matrix z + noise`, `residual = o − matrix mean`, hidden rows dropped.
 
+    `noise` holds standard deviations, or is the factor of the sensors' covariance, a hidden channel a unit one.
     Square-root form: one QR gives the innovation factor, the gain and the posterior factor. The scale is shared, so
     all of that is done once and each particle costs three small products.
     """
     axes = mean.ndim - 1
-    factor = as_factor(scale.reshape(scale.shape[: scale.ndim - axes]))
+    gain = gain_of(as_factor(scale.reshape(scale.shape[: scale.ndim - axes])), matrix, noise, observed)
+    residual = over(observed.astype(mean.dtype), axes) * residual
+    white = matvec(gain.white, residual)
+    log_evidence = -0.5 * total(white**2) - gain.log_constant
+    log_square = -0.5 * total(matvec(gain.half_white, residual) ** 2) - gain.log_half_constant
+    return Conditioned(log_evidence, log_square, mean + matvec(gain.cross, white), over(gain.scale, axes))
+
+
+class Gain(NamedTuple):
+    """What an update does to every Gaussian with one scale: `white = W (o − C mean)`, `mean + cross white`."""
+
+    white: Float[Array, "channels channels"]
+    half_white: Float[Array, "channels channels"]  # the same for g²
+    cross: Float[Array, "latent channels"]
+    scale: Float[Array, "latent latent"]
+    log_constant: Float[Array, ""]
+    log_half_constant: Float[Array, ""]
+
+
+def gain_of(
+    factor: Float[Array, "latent latent"],
+    matrix: Float[Array, "channels latent"],
+    noise: Float[Array, "channels ..."],
+    observed: Bool[Array, "channels"],
+) -> Gain:
+    """The update that all Gaussians with this factor share; residuals of hidden channels must be 0."""
     channels, latent = matrix.shape
-    seen = observed.astype(mean.dtype)
+    seen = observed.astype(factor.dtype)
+    noise = jnp.diag(jnp.where(observed, noise, 1.0)) if noise.ndim == 1 else noise
     # A hidden row becomes an independent unit channel with residual 0: it changes nothing and costs no branch.
     spread = (seen[:, None] * matrix) @ factor
-    noise = jnp.where(observed, noise, 1.0)
-    residual = over(seen, axes) * residual
-    pre = jnp.block([[jnp.diag(noise), jnp.zeros((channels, latent), mean.dtype)], [spread.T, factor.T]])
+    pre = jnp.block([[noise.T, jnp.zeros((channels, latent), factor.dtype)], [spread.T, factor.T]])
     post = _triangular(pre)
     innovation, cross, after = (
         post[:channels, :channels],
         post[channels:, :channels],
         post[channels:, channels:],
     )
-    half = _triangular(jnp.concatenate([jnp.diag(jnp.where(observed, noise * 0.5**0.5, 1.0)), spread.T]))
-    identity = jnp.eye(channels, dtype=mean.dtype)
-    white = matvec(solve_triangular(innovation, identity, lower=True), residual)
-    half_white = matvec(solve_triangular(half, identity, lower=True), residual)
+    half = _triangular(jnp.concatenate([(jnp.where(observed, 0.5**0.5, 1.0)[:, None] * noise).T, spread.T]))
+    identity = jnp.eye(channels, dtype=factor.dtype)
     count = seen.sum()
-    log_evidence = -0.5 * total(white**2) - jnp.log(jnp.diagonal(innovation)).sum() - 0.5 * LOG_2PI * count
     # g² = (4π)^{-k/2} |R|^{-1/2} N(o; Cz, R/2)
-    constant = jnp.log(jnp.diagonal(half)).sum() + jnp.log(noise).sum() + (LOG_2PI + 0.5 * float(np.log(2))) * count
-    log_square = -0.5 * total(half_white**2) - constant
-    return Conditioned(log_evidence, log_square, mean + matvec(cross, white), over(after, axes))
+    sensor = jnp.log(jnp.diagonal(noise)).sum()
+    half_constant = jnp.log(jnp.diagonal(half)).sum() + sensor + (LOG_2PI + 0.5 * float(np.log(2))) * count
+    return Gain(
+        solve_triangular(innovation, identity, lower=True), solve_triangular(half, identity, lower=True), cross, after,
+        jnp.log(jnp.diagonal(innovation)).sum() + 0.5 * LOG_2PI * count, half_constant,
+    )  # fmt: skip
 
 
 def conditioned_axes(
@@ -118,13 +154,17 @@ def conditioned_axes(
     scale: Scale,
     axes: tuple[int, ...],
     gain: Float[Array, "channels"],
-    noise: Float[Array, "channels"],
+    noise: Float[Array, "channels ..."],
     residual: Float[Array, "channels *particles"],
     observed: Bool[Array, "channels"],
 ) -> Conditioned:
-    """The same update when channel c reads coordinate `axes[c]` alone: everything is elementwise."""
+    """The same update when channel c reads coordinate `axes[c]` alone: everything is elementwise.
+
+    The noise is one for all particles, or each has its own.
+    """
     index, extra = np.asarray(axes), mean.ndim - 1
-    gain, noise, observed = (over(x, extra) for x in (gain, noise, observed))
+    gain, observed = over(gain, extra), over(observed, extra)
+    noise = noise if noise.ndim == mean.ndim else over(noise, extra)
     prior, error = scale[index] ** 2, noise**2
     spread = gain**2 * prior
     whole, half = spread + error, spread + 0.5 * error
@@ -143,6 +183,49 @@ def conditioned_axes(
         mean + jnp.concatenate([shift, neutral[0]])[reader],
         scale * jnp.concatenate([shrink, neutral[1]])[reader],
     )
+
+
+def conditioned_one_by_one(
+    mean: Float[Array, "latent *particles"],
+    scale: Scale,
+    rows: Float[Array, "channels latent ..."],
+    noise: Float[Array, "channels ..."],
+    residual: Float[Array, "channels *particles"],
+    observed: Bool[Array, "channels"],
+) -> Conditioned:
+    """The same update when every particle has its own matrix `rows` or its own noise, one channel after the other.
+
+    Carlson's square-root update (1973): the factor stays triangular and nothing is factorised, so that all of it runs
+    along the particles. `log_square` is not worked out; nothing is certified by a guide.
+    """
+    extra, latent = mean.ndim - 1, mean.shape[0]
+    particles = mean.shape[1:]
+    identity = jnp.eye(latent, dtype=mean.dtype)
+    factor = over(identity, extra) * scale[:, None] if is_diagonal(scale, mean) else scale
+    factor = jnp.broadcast_to(factor, (latent, latent, *particles))
+
+    def update(held, channel):
+        factor, shift, log_evidence = held
+        row, sd, error, seen = channel
+        row = jnp.where(seen, row, 0.0)
+        error = jnp.where(seen, error - total(row * shift), 0.0)
+        across = [total(row * factor[:, j]) for j in range(latent)]
+        variance, gain, columns = sd**2, jnp.zeros_like(mean), []
+        for j in reversed(range(latent)):  # column j of a lower factor is zero above row j, and so is the gain so far
+            before, variance = variance, variance + across[j] ** 2
+            columns.append((factor[:, j] * before - gain * across[j]) / jnp.sqrt(before * variance))
+            gain = gain + factor[:, j] * across[j]
+        density = -0.5 * (LOG_2PI + jnp.log(variance) + error**2 / variance)
+        after = jnp.stack(columns[::-1], axis=1), shift + gain * error / variance
+        return (*after, log_evidence + jnp.where(seen, density, 0.0)), None
+
+    def each(values):
+        return jnp.broadcast_to(values if values.ndim > 1 else over(values, extra), (values.shape[0], *particles))
+
+    rows = rows if rows.ndim > 2 else over(rows, extra)
+    start = factor, jnp.zeros_like(mean), jnp.zeros(particles, mean.dtype)
+    (factor, shift, log_evidence), _ = jax.lax.scan(update, start, (rows, each(noise), residual, observed))
+    return Conditioned(log_evidence, jnp.full_like(log_evidence, jnp.inf), mean + shift, factor)
 
 
 def log_second_moment_ratio(
@@ -203,3 +286,45 @@ def moments(
     mean = z @ weight
     square = (z - mean[:, None]) ** 2
     return mean, jnp.where(weight > 0, square, 0.0) @ weight  # 0 · ∞ is not a number
+
+
+# --- a covariance of its own for every particle -----------------------------------------------------------------------
+
+
+def factored(matrix: Float[Array, "latent latent particles"]) -> Float[Array, "latent latent particles"]:
+    """The lower factor; what rounding has made negative becomes nearly nothing, which a proposal may be."""
+    size = matrix.shape[0]
+    tiny = jnp.finfo(matrix.dtype).eps * jnp.maximum(jnp.max(jnp.abs(matrix), axis=(0, 1)), 1e-30)
+    rows: list[list] = [[jnp.zeros_like(matrix[0, 0])] * size for _ in range(size)]
+    for i in range(size):
+        for j in range(i + 1):
+            left = matrix[i, j] - sum(rows[i][k] * rows[j][k] for k in range(j))
+            rows[i][j] = jnp.sqrt(jnp.maximum(left, tiny)) if i == j else left / rows[j][j]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def forward_solved(factor: Float[Array, "latent latent particles"], right) -> list:
+    """`factor⁻¹ right`, rows in a list."""
+    out: list = []
+    for i in range(factor.shape[0]):
+        out.append((right[i] - sum(factor[i, j] * out[j] for j in range(i))) / factor[i, i])
+    return out
+
+
+def backward_solved(factor: Float[Array, "latent latent particles"], right: list) -> list:
+    """`factor⁻ᵀ right`, rows in a list."""
+    size = factor.shape[0]
+    out: list = [None] * size
+    for i in reversed(range(size)):
+        out[i] = (right[i] - sum(factor[j, i] * out[j] for j in range(i + 1, size))) / factor[i, i]
+    return out
+
+
+def factored_log_density(residual: Float[Array, "latent particles"], factor) -> Float[Array, "particles"]:
+    white = jnp.stack(forward_solved(factor, residual))
+    log_det = sum(jnp.log(factor[i, i]) for i in range(factor.shape[0]))
+    return -0.5 * jnp.sum(white**2, axis=0) - log_det - 0.5 * LOG_2PI * residual.shape[0]
+
+
+def times(matrix: Float[Array, "rows columns particles"], vector: Float[Array, "columns particles"]):
+    return jnp.sum(matrix * vector[None], axis=1)

@@ -37,9 +37,10 @@ def calibrated(
 ) -> HybridModel:
     """The model with a calibration from validation episodes: before occlusion, after it, and the latter filtered.
 
-    Use episodes the model was not trained on, at every occlusion that will be met. What is exchangeable is the episode:
-    steps of one are dependent, so that coverage is marginal over episodes and nominal in the limit of many of them. The
-    calibration is of this model with these filter settings; train or change either, and it must be made again.
+    Use episodes the model was not trained on, at every occlusion that will be met; one that comes several times, hidden
+    in several ways, counts as one. What is exchangeable is the episode: coverage is of a reading of a new episode, and
+    guaranteed up to the level K / (K + 1) of K episodes (see `Calibration.guaranteed_up_to`). The calibration is of
+    this model with these filter settings; train or change either, and it must be made again.
     """
     _refuse_unpaired(model, truth, seen, filtered)
     groups = channel_groups(seen[0])
@@ -47,8 +48,17 @@ def calibrated(
     score, group, band, hidden = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not score.size:
         raise ValueError("the episodes before occlusion hold no reading; expected some to compare the belief with.")
-    factors = conformal_factors(score, group, band, hidden, groups=int(groups.max()) + 1, bands=len(EDGES) + 1)
-    return replace(model, calibration=Calibration(jnp.asarray(factors, model.dtype), tuple(groups.tolist())))
+    episode = np.repeat(_episode_numbers(truth), [part[0].size for part in parts])
+    count, bands = int(groups.max()) + 1, len(EDGES) + 1
+    factors, episodes = conformal_factors(score, episode, group, band, hidden, groups=count, bands=bands)
+    stored = jnp.asarray(factors, model.dtype), tuple(groups.tolist()), EDGES, jnp.asarray(episodes, jnp.int32)
+    return replace(model, calibration=Calibration(*stored))
+
+
+def _episode_numbers(truth: Sequence[Episode]) -> list[int]:
+    """A number for every log, the same for logs of the same readings: one episode that was hidden in several ways."""
+    numbers: dict[bytes, int] = {}
+    return [numbers.setdefault(log.observations.tobytes(), len(numbers)) for log in truth]
 
 
 def _scores(model: HybridModel, groups: np.ndarray, truth: Episode, seen: Episode, filtered: Filtered):
@@ -134,3 +144,22 @@ def _calibrated_factor(model: HybridModel, episode: Episode, level: float) -> np
     above = max(int(np.searchsorted(LEVELS, level)), 1)
     share = (level - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
     return (1 - share) * factors[..., above - 1] + share * factors[..., above]
+
+
+ROOM = 1.5  # times the largest surprise of the validation logs
+
+
+def with_outliers(model: HybridModel, filtered: Sequence[Filtered]) -> HybridModel:
+    """The model with a threshold of surprise for each channel, from validation logs filtered with `outliers=None`.
+
+    A channel whose readings the model explains badly gets a higher one; none is below that of the filter's settings.
+    """
+    if not filtered:
+        raise ValueError("no filtered logs given; expected at least one, filtered with FilterSettings(outliers=None).")
+    every = np.concatenate([np.asarray(out.record.surprise, np.float64) for out in filtered])
+    if every.shape[1] != len(model.channels) or (every < 0).any() or not np.isfinite(every).all():
+        raise ValueError(
+            f"surprises are {every.shape}, from {every.min():g} to {every.max():g}; expected finite ones for each "
+            f"of {len(model.channels)} channels, which only linear sensors have. Leave out logs with faults."
+        )
+    return replace(model, outliers=jnp.asarray(ROOM * every.max(0), model.dtype))

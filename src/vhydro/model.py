@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vhydro.calibration import Calibration
-from vhydro.emission import Emission, LinearEmission, NetworkEmission
+from vhydro.emission import Emission, LinearEmission, NetworkEmission, dtype_of
 from vhydro.flow import Flow, LinearFlow, PortHamiltonianFlow, Reset
+from vhydro.gaussian import factor_of
 from vhydro.library import Library
 from vhydro.network import Network, network
 from vhydro.small import log_softmax, over, pick
@@ -71,6 +72,8 @@ class HybridModel(eqx.Module):
     noise_floor: float = eqx.field(static=True)
     channels: tuple[str, ...] = eqx.field(static=True)
     calibration: Calibration | None = None  # of the belief's intervals; see `intervals`
+    noise_lower: Float[Array, "modes latent latent"] | None = None  # L of `Σ = L D² Lᵀ`, D the noise; see `noise_scale`
+    outliers: Float[Array, "channels"] | None = None  # how surprising a reading of each channel may be; see `faults`
 
     @property
     def modes(self) -> int:
@@ -92,9 +95,20 @@ class HybridModel(eqx.Module):
     def noise(self) -> Float[Array, "modes latent"]:
         return self.noise_floor + jnp.exp(self.log_noise)
 
+    @property
+    def noise_scale(self) -> Float[Array, "modes latent ..."]:
+        """The transition noise of every mode: standard deviations, or the factors of full covariances."""
+        return self.noise if self.noise_lower is None else factor_of(self.noise, self.noise_lower)
+
+    @property
+    def start_scale(self) -> Float[Array, "modes latent"]:
+        return self.noise_floor + jnp.exp(self.start_log_scale)
+
     def start(self) -> Branches:
         """The law of (mode, z) before anything is seen."""
-        scale = self.noise_floor + jnp.exp(self.start_log_scale)
+        scale = self.start_scale
+        if self.noise_lower is not None:  # of one shape with the transition's
+            scale = scale[..., None] * jnp.eye(self.latent, dtype=self.dtype)
         return Branches(jax.nn.log_softmax(self.start_log_mode), self.start_mean, scale)
 
     def next_means(
@@ -119,17 +133,30 @@ class HybridModel(eqx.Module):
     ) -> Branches:
         """The carrier `P(s', z' | s, z, a)`. Paper: Sec. 2."""
         log_mode = self.kernel.log_probability(mode, z, action)
-        return Branches(log_mode, self.next_means(mode, z, action, dt), over(self.noise, z.ndim - 1))
+        return Branches(log_mode, self.next_means(mode, z, action, dt), over(self.noise_scale, z.ndim - 1))
 
     def validate(self) -> "HybridModel":
-        """This model, if every parameter is finite and every mode can go somewhere."""
+        """This model, if every parameter is finite, every mode can go somewhere and the sensors read this state."""
         refuse_not_finite(self)
         rows = np.asarray(self.kernel.feasible).any(-1)
         if not rows.all():
             raise ValueError(
                 f"mode {int(np.argmin(rows))} has no feasible next mode; allow at least one (usually itself)."
             )
+        self._refuse_unfit_emission()
         return self
+
+    def _refuse_unfit_emission(self) -> None:
+        emission = self.emission
+        if emission.latent != self.latent:
+            raise ValueError(
+                f"the emission reads {emission.latent} coordinates, the flow moves {self.latent}; expected one number."
+            )
+        if emission.raw_units and ((np.asarray(self.shift) != 0).any() or (np.asarray(self.scale) != 1).any()):
+            raise ValueError(
+                f"shift is {np.asarray(self.shift)} and scale is {np.asarray(self.scale)}; expected 0 and 1, for a "
+                f"{type(emission).__name__} reads its channels in units of the log. Leave both out."
+            )
 
 
 def refuse_not_finite(module: eqx.Module) -> None:
@@ -157,6 +184,25 @@ def _above(value: np.ndarray, floor: float, what: str) -> np.ndarray:
             f"{what} is {value.min()}; expected more than {f'the floor {floor}' if floor else '0: positive'}."
         )
     return value
+
+
+def _deviations(noise, shape: tuple[int, ...], what: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Standard deviations as they are, or D and L of full covariances `L D² Lᵀ`: those have one axis more."""
+    given, size = np.asarray(noise, np.float64), shape[-1]
+    if given.ndim <= len(shape):
+        return given, None
+    if given.shape != (*shape, size):
+        raise ValueError(f"{what} has shape {given.shape}; expected {shape}, or covariances {(*shape, size)}.")
+    values = np.linalg.eigvalsh((given + np.swapaxes(given, -1, -2)) / 2)
+    skewness = np.abs(given - np.swapaxes(given, -1, -2)).max()
+    if not values.min() > 0 or skewness > 1e-6 * np.abs(given).max():
+        raise ValueError(
+            f"the covariance {what} has least eigenvalue {values.min():.3g} and asymmetry {skewness:.3g}; expected it "
+            "symmetric and positive definite. Add a little to its diagonal, or give standard deviations."
+        )
+    factor = np.linalg.cholesky(given)
+    deviation = np.diagonal(factor, axis1=-2, axis2=-1)
+    return deviation, factor / deviation[..., None, :] - np.eye(size)
 
 
 def _positive(value: int, what: str) -> None:
@@ -266,11 +312,15 @@ def linear_emission(
     axes: Sequence[int] | None = None,
     dtype=jnp.float32,
 ) -> LinearEmission:
-    """A linear emission; `noise` is a standard deviation per channel, in standardised units."""
+    """A linear emission; `noise` is a standard deviation per channel, in standardised units, or a full covariance.
+
+    A covariance has shape (channels, channels).
+    """
     matrix = np.asarray(matrix, np.float64)
     if matrix.ndim != 2 or not matrix.size:
         raise ValueError(f"matrix has shape {matrix.shape}; expected (channels, latent).")
     channels, latent = matrix.shape
+    noise, lower = _deviations(noise, (channels,), "noise")
     noise = _above(_of_shape(noise, (channels,), "noise"), noise_floor, "noise")
     if axes is not None:
         axes = tuple(int(a) for a in axes)
@@ -288,6 +338,7 @@ def linear_emission(
         jnp.asarray(np.log(noise - noise_floor), dtype),
         noise_floor,
         axes,
+        None if lower is None else jnp.asarray(lower, dtype),
     )
 
 
@@ -333,15 +384,12 @@ def hybrid_model(
     noise_floor: float = 1e-4,
     channels: Sequence[str] | None = None,
 ) -> HybridModel:
-    """A validated `HybridModel` from its parts; standard deviations are given as such, not as logs."""
-    modes, latent, inputs = flow.port.shape
-    width = emission.log_noise.shape[0]
-    dtype = emission.log_noise.dtype
+    """A validated `HybridModel` from its parts; standard deviations are given as such, not as logs.
 
-    if isinstance(emission, LinearEmission) and emission.matrix.shape[1] != latent:
-        raise ValueError(
-            f"the emission reads {emission.matrix.shape[1]} coordinates, the flow moves {latent}; expected one number."
-        )
+    `noise` is a standard deviation for each (mode, coordinate), or full covariances (modes, latent, latent).
+    """
+    modes, latent, inputs = flow.port.shape
+    width, dtype = emission.channels, dtype_of(emission)
     if kernel.logits.shape[0] != modes:
         raise ValueError(f"the kernel has {kernel.logits.shape[0]} modes and the flow has {modes}; give both the same.")
     names = tuple(channels) if channels is not None else tuple(f"y{i}" for i in range(width))
@@ -351,6 +399,8 @@ def hybrid_model(
         raise ValueError(
             f"channel names repeat: {sorted({n for n in names if names.count(n) > 1})}; each needs its own."
         )
+
+    noise, noise_lower = _deviations(noise, (modes, latent), "noise")
 
     def log_above(value, what):
         return np.log(_above(_of_shape(value, (modes, latent), what), noise_floor, what) - noise_floor)
@@ -374,4 +424,5 @@ def hybrid_model(
         action_scale=jnp.asarray(_above(action_scale, 0.0, "action_scale") if inputs else action_scale, dtype),
         noise_floor=noise_floor,
         channels=names,
+        noise_lower=None if noise_lower is None else jnp.asarray(noise_lower, dtype),
     ).validate()

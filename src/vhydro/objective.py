@@ -1,38 +1,68 @@
 """What learning maximises: the log evidence of the filter, with gradients that say what they drop.
 
-Modes and mixture components are discrete; no pathwise gradient passes through either. Two estimators that do not
+Modes and mixture components are discrete; no pathwise gradient passes through either. Three estimators that do not
 pretend otherwise:
 
-`exact`  every particle branches into all modes and their weights are summed, so nothing discrete is drawn but the
-         mixture component, whose probability λ is a constant; z is differentiated along its path.
-`fixed`  samples are held fixed. The model then follows Fisher's identity, and the guide is pulled to the weighted
-         particles by the inclusive KL, which covers mass instead of deleting it.
+`gaussian`  Gaussian branches, every mode summed: nothing is drawn within a step, and a branch that survives a reduction
+            keeps the gradient of its weight. Linearised where a mode is not linear, and then not corrected: the
+            objective is the linearised evidence. It has no guide, so it learns none.
+`exact`     z is drawn; every particle branches into all modes and their weights are summed, so nothing discrete is
+            drawn but the mixture component, whose probability λ is a constant; z is differentiated along its path.
+`fixed`     samples are held fixed. The model then follows Fisher's identity, and the guide is pulled to the weighted
+            particles by the inclusive KL, which covers mass instead of deleting it.
 
-The gradient through resampling is dropped (as FIVO does) unless `settings.soft < 1`. `fixed` is the default: over 16
-seeds it reaches the same validation evidence with the exact guide (1.426 against 1.423 per value) and much more with a
-guide learned jointly (1.353 against 0.710); `benchmarks/estimators.py` measures it.
+The gradient through resampling is dropped (as FIVO does) where modes are drawn, unless `settings.soft < 1`; where they
+are summed the reduction keeps it, because dropping it there is wrong at any number of particles. `auto` takes
+`gaussian` where the filter would take Gaussian branches and there is no guide to learn, and `fixed` otherwise;
+`benchmarks/estimators.py` compares them.
 """
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vhydro.episodes import Batch
 from vhydro.filter import FilterSettings, filtered
+from vhydro.filter.settings import engine_of
 from vhydro.model import HybridModel
 from vhydro.proposal import Proposal
 
-Estimator = str  # "exact" or "fixed"
+Estimator = str  # "auto", "gaussian", "exact" or "fixed"
+
+
+def estimator_of(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> Estimator:
+    """The estimator that `auto` stands for."""
+    learned = bool(jax.tree.leaves(eqx.filter(proposal, eqx.is_inexact_array)))
+    return "gaussian" if engine_of(model, proposal, settings).engine == "gaussian" and not learned else "fixed"
 
 
 def estimator_settings(settings: FilterSettings, estimator: Estimator) -> FilterSettings:
     """The filter settings that give this estimator's gradient."""
-    if estimator not in ("exact", "fixed"):
-        raise ValueError(f"estimator is {estimator!r}; expected 'exact' or 'fixed'.")
+    if estimator not in ("gaussian", "exact", "fixed"):
+        raise ValueError(f"estimator is {estimator!r}; expected 'gaussian', 'exact' or 'fixed'.")
+    plain = replace(settings, outliers=None, islands=1, history=False, pareto=False)
+    if estimator == "gaussian":
+        return replace(plain, engine="gaussian", corrected=False, gradient="pathwise", exact_modes=False)
     exact = estimator == "exact"
-    return replace(settings, exact_modes=exact, gradient="pathwise" if exact else "fixed", history=False, pareto=False)
+    return replace(plain, engine="mixture", exact_modes=exact, gradient="pathwise" if exact else "fixed")
+
+
+def episode_log_evidences(
+    model: HybridModel, proposal: Proposal | None, settings: FilterSettings, batch: Batch, key: PRNGKeyArray
+) -> Float[Array, "episodes"]:
+    """The log evidence of every episode of a batch; a step that was drawn again counts nothing."""
+    keys = jax.random.split(key, batch.valid.shape[0])
+
+    def one(b: Batch, k) -> Float[Array, ""]:
+        out = filtered(model, proposal, settings, b, k)
+        if settings.engine == "gaussian":
+            return out.log_evidence
+        return jnp.where(out.record.redrawn, 0.0, out.record.log_normaliser).sum()
+
+    return jax.vmap(one)(batch, keys)
 
 
 def mean_log_evidence(
@@ -42,6 +72,5 @@ def mean_log_evidence(
 
     Paper: the sequential IW/FIVO objective, Sec. 2.
     """
-    keys = jax.random.split(key, batch.valid.shape[0])
-    totals = jax.vmap(lambda b, k: filtered(model, proposal, settings, b, k).log_evidence)(batch, keys)
+    totals = episode_log_evidences(model, proposal, settings, batch, key)
     return totals.sum() / jnp.maximum((batch.observed & batch.valid[..., None]).sum(), 1)

@@ -57,6 +57,22 @@ def effective_share(log_weight: Float[Array, "particles"]) -> Float[Array, ""]:
     return jnp.where(square > 0, jnp.sum(weight) ** 2 / (jnp.where(square > 0, square, 1.0) * weight.size), 0.0)
 
 
+def normalised(log_weight: Float[Array, "particles"]):
+    """Weights that sum to one, the log of what they summed to, and their ESS/N; equal ones if all were zero."""
+    top = jax.lax.stop_gradient(jnp.max(log_weight))
+    alive = jnp.isfinite(top)
+    weight = jnp.exp(log_weight - jnp.where(alive, top, 0.0))
+    summed = weight.sum()
+    still = jax.lax.stop_gradient(weight)
+    square = still @ still
+    log_summed = jnp.log(jnp.where(alive, summed, 1.0))
+    flat = -jnp.log(jnp.asarray(log_weight.shape[0], log_weight.dtype))
+    ess = jnp.where(alive, jax.lax.stop_gradient(summed) ** 2 / (jnp.where(alive, square, 1.0) * weight.size), 1.0)
+    # The largest is taken off first: next to a huge one the sum's logarithm would be rounded away.
+    log_weight = jnp.where(alive, log_weight - jnp.where(alive, top, 0.0) - log_summed, flat)
+    return log_weight, jnp.where(alive, top + log_summed, -jnp.inf), ess
+
+
 # --- resampling -------------------------------------------------------------------------------------------------------
 # Each scheme says how many of `count` sorted points lie below each cumulative weight; `_ancestors` turns those numbers
 # into indices by scatter and cumulative maximum, which on a CPU beats a search several times over.

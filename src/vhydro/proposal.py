@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vhydro.emission import LinearEmission, Observation
-from vhydro.gaussian import Conditioned
+from vhydro.gaussian import Conditioned, deviations
 from vhydro.model import Branches, HybridModel
 from vhydro.network import Network, network
 from vhydro.small import log_softmax, over
@@ -27,20 +27,14 @@ def _split(model: HybridModel, out: Float[Array, "outputs *particles"]):
     return out[:m], out[m : m + m * d].reshape(shape), out[m + m * d :].reshape(shape)
 
 
-def _predicted_scale(model: HybridModel) -> Float[Array, "modes channels"]:
-    """The standard deviation of each channel one step ahead; of its noise alone if the emission is not linear."""
-    variance = model.emission.noise**2
-    if isinstance(model.emission, LinearEmission):
-        variance = variance + model.noise**2 @ model.emission.dense().T ** 2
-    return jnp.sqrt(jnp.broadcast_to(variance, (model.modes, variance.shape[-1])))
-
-
 def _stretch(raw: Float[Array, "modes latent *particles"]) -> Float[Array, "modes latent *particles"]:
     return jnp.exp(MAX_LOG_SCALE * jnp.tanh(raw / MAX_LOG_SCALE))
 
 
 class ConditionedProposal(eqx.Module):
-    """The exact conditional of the model given the observation (linearised if the emission is not linear).
+    """The exact conditional of the model given the observation; approximate if the emission is not linear.
+
+    Of an emission that has no update of its own (`Emission.condition`) it is the carrier.
 
     The optional residual shifts its modes, means and scales by a learned amount.
     """
@@ -64,7 +58,8 @@ class ConditionedProposal(eqx.Module):
         tilt, shift, stretch = _split(model, self.residual(_features(model, mode, z, action, seen)))
         # Rows of a factor are stretched: coordinate i becomes wider, the factor stays triangular.
         stretch = _stretch(stretch) if after.scale.ndim == after.mean.ndim else _stretch(stretch)[:, :, None]
-        return Branches(log_softmax(log_mode + tilt), after.mean + carrier.scale * shift, after.scale * stretch)
+        moved = after.mean + _spread(carrier) * shift
+        return Branches(log_softmax(log_mode + tilt), moved, after.scale * stretch)
 
     def exact(self, model: HybridModel) -> bool:
         """Whether the guide is the conditional itself: A = 1, one scale per mode for all particles."""
@@ -93,9 +88,9 @@ class AmortizedProposal(eqx.Module):
         out = self.network(_surprised_features(model, carrier, mode, z, action, seen))
         logits, shift, stretch = _split(model, out)
         return Branches(
-            _learned_modes(model, logits),
-            carrier.mean + carrier.scale * shift,
-            carrier.scale * _stretch(stretch),
+            _learned_modes(carrier, logits),
+            carrier.mean + _spread(carrier) * shift,
+            _spread(carrier) * _stretch(stretch),
         )
 
     def exact(self, model: HybridModel) -> bool:  # noqa: ARG002
@@ -122,7 +117,7 @@ class ModeProposal(eqx.Module):
     ) -> Branches:
         """The guide of each particle; `after` holds every mode's update by `seen`."""
         logits = self.network(_surprised_features(model, carrier, mode, z, action, seen))
-        return Branches(_learned_modes(model, logits), after.mean, after.scale)
+        return Branches(_learned_modes(carrier, logits), after.mean, after.scale)
 
     def exact(self, model: HybridModel) -> bool:  # noqa: ARG002
         return False
@@ -133,17 +128,21 @@ def _surprised_features(
 ) -> Float[Array, "features *particles"]:
     """What a network is told of a particle, a step and how much every mode is surprised by the reading."""
     axes = z.ndim - 1
-    expected = jax.vmap(model.emission.mean)(carrier.mean)
-    # Surprise in predicted standard deviations: what a network can read whatever the sensor's precision is.
-    surprise = (over(seen.value, axes) - expected) / over(_predicted_scale(model), axes)
+    # In predicted standard deviations: what a network can read whatever the sensor's precision is.
+    each = jax.vmap(model.emission.surprise, in_axes=(0, 0, None))
+    surprise = each(carrier.mean, over(deviations(model.noise_scale, model.noise_lower is None), axes), seen)
     error = jnp.where(over(seen.observed, axes), jnp.clip(surprise, -MAX_SURPRISE, MAX_SURPRISE), 0.0)
     error = error.reshape(-1, *z.shape[1:])
     return jnp.concatenate([_features(model, mode, z, action, seen), error])
 
 
-def _learned_modes(model: HybridModel, logits: Float[Array, "modes *particles"]) -> Float[Array, "modes *particles"]:
-    feasible = over(model.kernel.feasible.any(0), logits.ndim - 1)
-    return log_softmax(jnp.where(feasible, logits, -jnp.inf))
+def _spread(carrier: Branches) -> Float[Array, "modes latent ..."]:
+    return deviations(carrier.scale, carrier.scale.ndim == carrier.mean.ndim)
+
+
+def _learned_modes(carrier: Branches, logits: Float[Array, "modes *particles"]) -> Float[Array, "modes *particles"]:
+    """The network's modes, of those that the particle's own carrier can reach."""
+    return log_softmax(jnp.where(carrier.log_mode > -jnp.inf, logits, -jnp.inf))
 
 
 Proposal = ConditionedProposal | AmortizedProposal | ModeProposal

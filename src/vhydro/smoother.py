@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vhydro.episodes import Batch, Episode, pad
-from vhydro.filter import Belief, Filtered, Frame, Particles, belief_of
-from vhydro.filter.run import frames_of, padded_length, refuse_other_channels
-from vhydro.gaussian import log_density
+from vhydro.filter import Belief, Filtered, FilterSettings, Frame, Particles, belief_of
+from vhydro.filter.branches import move, moved_covariance, transition_covariance
+from vhydro.filter.run import frames_of, padded_length, prepared, refuse_other_channels
+from vhydro.gaussian import backward_solved, factored, factored_log_density, forward_solved, log_density, times
 from vhydro.model import HybridModel
-from vhydro.small import pick
+from vhydro.small import over, pick
 
 
 class Smoothed(NamedTuple):
@@ -24,17 +25,52 @@ class Smoothed(NamedTuple):
     belief: Belief
 
 
-def _log_transitions(
-    model: HybridModel, particles: Particles, frame: Frame, mode, z
-) -> Float[Array, "trajectories particles"]:
-    """How likely each particle is to move to each of the points (mode, z)."""
+class Point(NamedTuple):
+    """A mode and a z for every trajectory."""
+
+    mode: Int[Array, "trajectories"]
+    z: Float[Array, "latent trajectories"]
+
+
+def _drawn_before(model: HybridModel, particles: Particles, frame: Frame, later: Point, moves, key) -> Point:
+    """A particle's (mode, z) before the later point of every trajectory; where nothing moves, the filter's own."""
     carriers = model.transition(particles.mode, particles.z, frame.action, frame.dt)
 
     def to_one(mode, z):
         log_mode, mean, scale = (pick(x, mode) for x in (carriers.log_mode, carriers.mean, carriers.scale))
         return log_mode + log_density(z[:, None] - mean, scale)
 
-    return jax.vmap(to_one, in_axes=-1)(mode, z)
+    log_move = jax.vmap(to_one, in_axes=-1)(later.mode, later.z)
+    index = jax.random.categorical(key, particles.log_weight + jnp.where(moves, log_move, 0.0), axis=-1)
+    return Point(particles.mode[index], particles.z[:, index])
+
+
+def _gaussian_before(model: HybridModel, particles: Particles, frame: Frame, later: Point, moves, key) -> Point:
+    """The same for Gaussian branches: which branch it was, then z from its Gaussian given the later point."""
+    assert particles.covariance is not None
+    ahead = move(model, particles.mode, particles.z, frame)
+    count = particles.mode.shape[0]
+    matrix = jnp.broadcast_to(ahead.matrix, (*ahead.matrix.shape[:3], count))
+    spread = moved_covariance(matrix, particles.covariance) + over(transition_covariance(model, None), 1)
+    factor = jax.vmap(factored)(spread)
+
+    def to_one(mode, z):
+        return ahead.log_mode[mode] + factored_log_density(z[:, None] - ahead.mean[mode], factor[mode])
+
+    choose, draw = jax.random.split(key)
+    log_move = jax.vmap(to_one, in_axes=(0, -1))(later.mode, later.z)
+    index = jax.random.categorical(choose, particles.log_weight + jnp.where(moves, log_move, 0.0), axis=-1)
+    mean, own = particles.z[:, index], particles.covariance[:, :, index]
+    root = jnp.moveaxis(factor[later.mode, :, :, index], 0, -1)
+    cross = jnp.einsum("nij,jkn->ikn", matrix[later.mode, :, :, index], own)  # F V
+    latent = range(model.latent)
+    gain = jnp.stack([jnp.stack(backward_solved(root, forward_solved(root, cross[:, k]))) for k in latent])
+    error = later.z - ahead.mean[later.mode, :, index].T
+    shift = jnp.where(moves, times(gain, error), 0.0)
+    left = own - jnp.where(moves, jnp.einsum("ijn,jkn->ikn", gain, cross), 0.0)
+    noise = jax.random.normal(draw, mean.shape, mean.dtype)
+    z = mean + shift + times(factored(0.5 * (left + jnp.swapaxes(left, 0, 1))), noise)
+    return Point(particles.mode[index], z)
 
 
 @eqx.filter_jit
@@ -42,26 +78,15 @@ def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories
     frames = frames_of(model, batch)
     rows = batch.valid.shape[0]
 
-    def chosen(key, logits) -> Int[Array, "trajectories"]:
-        return jax.random.categorical(key, logits, axis=-1)
-
-    class Point(NamedTuple):
-        mode: Int[Array, "trajectories"]
-        z: Float[Array, "latent trajectories"]
-
-    def taken(particles: Particles, index) -> Point:
-        return Point(particles.mode[index], particles.z[:, index])
+    before = _drawn_before if history.covariance is None else _gaussian_before
 
     def step(later: Point, inputs):
         particles, frame, time = inputs  # frame leads from these particles to the later point
-        log_move = _log_transitions(model, particles, frame, later.mode, later.z)
         # The last valid row has no later point, and padding has nothing to say: both fall back to the filter.
-        logits = particles.log_weight + jnp.where(frame.valid, log_move, 0.0)
-        point = taken(particles, chosen(jax.random.fold_in(key, time), logits))
+        point = before(model, particles, frame, later, frame.valid, jax.random.fold_in(key, time))
         return point, point
 
-    last = jax.tree.map(lambda x: x[-1], history)
-    start = taken(last, jnp.zeros(trajectories, jnp.int32))
+    start = Point(jnp.zeros(trajectories, jnp.int32), jnp.zeros((model.latent, trajectories), model.dtype))
     nexts = jax.tree.map(lambda x: jnp.concatenate([x[1:], x[:1]]), frames)
     nexts = nexts._replace(valid=jnp.concatenate([batch.valid[1:], jnp.zeros(1, bool)]))
     _, points = jax.lax.scan(step, start, (history, nexts, jnp.arange(rows)), reverse=True)
@@ -75,11 +100,12 @@ def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories
 def smooth(
     model: HybridModel, episode: Episode, filtered: Filtered, *, key: PRNGKeyArray, trajectories: int = 128
 ) -> Smoothed:
-    """Trajectories of (mode, z) given the whole log (Godsill, Doucet & West 2004)."""
+    """Trajectories of (mode, z) given the whole log (Godsill, Doucet & West 2004).
+
+    From particles, or from Gaussian branches, linearised where a mode is not linear.
+    """
     if filtered.history is None:
         raise ValueError("the filter kept no history; run it with FilterSettings(history=True).")
-    if filtered.history.covariance is not None:
-        raise ValueError("backward simulation needs draws of z; run the filter with marginal=False.")
     if trajectories < 1:
         raise ValueError(f"trajectories is {trajectories}; expected at least 1.")
     refuse_other_channels(model, episode)
@@ -95,5 +121,7 @@ def smooth(
         lambda x: np.concatenate([x, np.broadcast_to(x[-1:], (length - rows, *x.shape[1:]))]),
         filtered.history,
     )
-    out = _backward(model, history, batch, trajectories, key)
+    engine = "mixture" if history.covariance is None else "gaussian"
+    model = prepared(model, FilterSettings(engine=engine), batch.dt)
+    out = _backward(model, history._replace(watch=None), batch, trajectories, key)
     return jax.tree.map(lambda x: np.asarray(x)[:rows], out)

@@ -21,12 +21,13 @@ import numpy as np
 import safetensors.numpy
 from jaxtyping import AbstractArray
 
-from vhydro import calibration, emission, flow, library, model, network, proposal
+from vhydro import calibration, emission, flow, library, model, network, proposal, sensors
 
-VERSION = 3  # of the format; raise it when a known class, its fields or the layout change
-MODEL = model.HybridModel | model.ModeKernel | network.Network | flow.Flow | flow.Reset | emission.Emission
-PARTS = MODEL | calibration.Calibration | proposal.Proposal | library.Term
-# A term of one's own is code, which a model file never holds.
+VERSION = 4  # of the format; raise it when a known class, its fields or the layout change
+MODEL = model.HybridModel | model.ModeKernel | network.Network | flow.Flow | flow.Reset
+SENSORS = emission.LinearEmission | emission.NetworkEmission | sensors.StudentEmission | sensors.RangeBearingEmission
+PARTS = MODEL | SENSORS | calibration.Calibration | proposal.Proposal | library.Term
+# A term or a sensor of one's own is code, which a model file never holds.
 KEPT = [c for c in get_args(PARTS) if c is not library.Custom]
 KNOWN: dict[str, Any] = {c.__name__: c for c in KEPT}
 PLAIN = (str, int, float, bool, NoneType)
@@ -116,14 +117,29 @@ def _node(value: Any, name: str, arrays: Named) -> Any:
         return {"tensor": name}
     if type(value) in PLAIN:
         return value
+    if isinstance(value, emission.Emission):
+        ours = ", ".join(c.__name__ for c in get_args(SENSORS))
+        raise ValueError(
+            f"{name} is a {type(value).__name__}, a sensor of one's own; expected {ours}, for a model file holds "
+            "numbers and no code. Keep the numbers with `save_tree` and build the model around them again."
+        )
     raise ValueError(f"{name} is a {type(value).__name__}; expected a jax array, plain value or {[*KNOWN]}.")
 
 
+# Fields that a class has had since a version; in older files they are None.
+SINCE = {
+    3: {"HybridModel": ("calibration",)},
+    4: {"HybridModel": ("noise_lower", "outliers"), "LinearEmission": ("noise_lower",), "Calibration": ("episodes",)},
+}
+
+
 def _current(node: Any, version: int) -> Any:
-    """The JSON of a part as this version writes it: before version 3 no model had a calibration."""
+    """The JSON of a part as this version writes it."""
     match node:
-        case {"class": "HybridModel", "fields": dict(inner)} if version < 3:
-            return {**node, "fields": {"calibration": None, **inner}}
+        case {"class": str(kind), "fields": dict(inner)}:
+            added = (name for since, classes in SINCE.items() if version < since for name in classes.get(kind, ()))
+            known = {name: _current(value, version) for name, value in inner.items()}
+            return {**node, "fields": {**dict.fromkeys(added), **known}}
     return node
 
 
@@ -153,9 +169,10 @@ def _built(node: Any, name: str, left: Named, axes: dict[str, int]) -> Any:
 
 
 def _instance(cls: Any, inner: Named, name: str, left: Named, axes: dict[str, int]) -> Any:
-    hints = get_type_hints(cls)
+    types = get_type_hints(cls)
+    hints = {f.name: types[f.name] for f in fields(cls)}
     if inner.keys() != hints.keys():
-        raise ValueError(f"{name} differs in {sorted(inner.keys() ^ hints)}; expected {cls.__name__} fields.")
+        raise ValueError(f"{name} differs in {sorted(inner.keys() ^ hints.keys())}; expected {cls.__name__} fields.")
     values = {field: _built(node, f"{name}.{field}", left, axes) for field, node in inner.items()}
     for field, value in values.items():
         if not _fits(value, hints[field], axes):
@@ -183,6 +200,8 @@ def _fits(value: Any, hint: Any, axes: dict[str, int]) -> bool:
     if isinstance(hint, type) and issubclass(hint, AbstractArray):
         sizes = zip(hint.dim_str.split(), getattr(value, "shape", ()), strict=False)
         return isinstance(value, hint) and all(a[0] == "_" or axes.setdefault(a, n) == n for a, n in sizes)
+    if hint is emission.Emission:
+        return isinstance(value, hint)
     return type(value) is hint or (hint is float and type(value) is int and abs(value) < 2**53)
 
 
@@ -299,7 +318,7 @@ def _document(data: bytes) -> Named:
     match document:
         case {"version": int(newer)} if newer > VERSION:
             raise ModelFileError(f"written by a newer format {newer}; {reads}.")
-        case {"version": 1 | 2 | 3} if {name: type(value) for name, value in document.items()} == ENTRIES:
+        case {"version": 1 | 2 | 3 | 4} if {name: type(value) for name, value in document.items()} == ENTRIES:
             return document
     raise ValueError(f"the description in the metadata is {_brief(document)}; expected {[*ENTRIES]}.")
 

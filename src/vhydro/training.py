@@ -1,7 +1,7 @@
 """Fitting a model and its guide to partly hidden logs; seeds are one axis of one program."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -17,10 +17,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vhydro.episodes import Batch, Episode, pad
 from vhydro.filter import FilterSettings
+from vhydro.filter.probe import refuse_bad_likelihood
 from vhydro.filter.run import refuse_other_channels
 from vhydro.filter.settings import refuse_mismatch
 from vhydro.model import HybridModel
-from vhydro.objective import Estimator, estimator_settings, mean_log_evidence
+from vhydro.objective import (
+    Estimator,
+    episode_log_evidences,
+    estimator_of,
+    estimator_settings,
+    mean_log_evidence,
+)
 from vhydro.occlusion import channel_groups, visible
 from vhydro.proposal import Proposal
 from vhydro.storage import load_notes, load_tree, save_tree
@@ -39,16 +46,18 @@ class TrainingConfig:
     learning_rate: float = 3e-3
     final_rate: float = 0.1  # the rate falls to this share by a cosine
     clip: float = 1.0
-    estimator: Estimator = "fixed"  # see `objective` for why
+    estimator: Estimator = "auto"  # see `objective`
     occlusion: tuple[float, ...] = (0.0, 0.25, 0.5)  # a level is drawn for every batch; also for validation
     burst: int = 8
     validate_every: int = 50
+    validation_particles: int = 256  # enough to rank models: the training's would prefer a wrong one that is easy
     seeds: int = 1
+    candidates: int = 1  # starts drawn for every seed; the one that explains the training episodes best is learned from
     frozen: tuple[str, ...] = ()  # parameter names that stay, e.g. "model.emission.matrix"
     settings: FilterSettings = field(default_factory=lambda: FilterSettings(particles=32))
 
     def __post_init__(self):
-        for name in ("steps", "batch", "validate_every", "seeds", "burst"):
+        for name in ("steps", "batch", "validate_every", "validation_particles", "seeds", "candidates", "burst"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
         if not self.occlusion or not all(0 <= level < 1 for level in self.occlusion):
@@ -94,6 +103,7 @@ class State(NamedTuple):
     optimiser: Any
     best: Any
     best_score: Float[Array, "seeds"]
+    best_episodes: Float[Array, "seeds episodes"]  # what every validation episode adds to the score
     diverged: Bool[Array, "seeds"]
     step: Float[Array, ""]
     validation: Float[Array, "checks seeds"]
@@ -144,11 +154,15 @@ def _stacked(starts: Sequence[Parts], trainable) -> tuple[Any, Rest]:
 class _Program:
     """The compiled halves of a fit: a block of training steps and a validation, for all seeds at once."""
 
-    def __init__(self, config: TrainingConfig, rest: Rest, train: Batch, validation: Batch, groups: np.ndarray):
+    def __init__(
+        self, config: TrainingConfig, weights, rest: Rest, train: Batch, validation: Batch, groups: np.ndarray
+    ):
         self.config, self.rest, self.groups = config, rest, groups
         self.train, self.validation_batch = train, validation
         own = 0 if train.valid.ndim == 3 else None  # whether each seed has episodes of its own
-        self.settings = estimator_settings(config.settings, config.estimator)
+        parts = rest.whole(*jax.tree.map(lambda x: x[0], (weights, rest.arrays)))
+        self.settings = training_settings(parts, config)
+        self.ranking = ranking_settings(self.settings, config)
         schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps, config.final_rate)
         self.optimiser = optax.chain(optax.clip_by_global_norm(config.clip), optax.adam(schedule))
         # An argument and not a constant: fits that differ in it alone share a compiled program.
@@ -211,17 +225,37 @@ class _Program:
         carry, value = jax.lax.scan(advance, (weights, optimiser, diverged), keys)
         return (*carry, value.mean())
 
-    def _validate(self, weights, arrays, validation: Batch, levels, key):
-        """Validation log evidence per observed value, over every occlusion level, always with the same draws."""
+    def _validate(self, weights, arrays, validation: Batch, levels, key) -> Float[Array, "episodes"]:
+        """What every episode adds to the validation score, always with the same draws.
+
+        The score, their sum, is the log evidence per observed value, averaged over the occlusion levels.
+        """
         parts = self.rest.whole(weights, arrays)
         keys = jax.random.split(key, len(self.config.occlusion))
 
         def at(level, key):
             hide, filtering = jax.random.split(key)
             batch = self._hidden(validation, level, hide)
-            return mean_log_evidence(parts.model, parts.proposal, self.settings, batch, filtering)
+            every = episode_log_evidences(parts.model, parts.proposal, self.ranking, batch, filtering)
+            return every / jnp.maximum((batch.observed & batch.valid[..., None]).sum(), 1)
 
-        return jax.lax.map(lambda pair: at(*pair), (levels, keys)).mean()
+        return jax.lax.map(lambda pair: at(*pair), (levels, keys)).mean(0)
+
+
+def training_settings(parts: Parts, config: TrainingConfig) -> FilterSettings:
+    """The filter settings of the training steps."""
+    chosen = config.estimator
+    if chosen == "auto":
+        chosen = estimator_of(parts.model, parts.proposal, config.settings)
+    return estimator_settings(config.settings, chosen)
+
+
+def ranking_settings(settings: FilterSettings, config: TrainingConfig) -> FilterSettings:
+    """The filter settings that checkpoints are ranked by: the same for every estimator but for what it cannot have."""
+    particles = max(config.validation_particles, settings.count)
+    if settings.engine == "gaussian":  # a few branches say as much as many particles
+        return replace(settings, particles=max(particles // 4, settings.count), corrected=True)
+    return replace(settings, particles=particles, exact_modes=False, gradient="pathwise")
 
 
 def fit(
@@ -242,19 +276,22 @@ def fit(
     depend on the episodes of other seeds. With `checkpoint`, the run is saved at every validation and, called again
     with the same arguments, goes on where it was stopped.
     """
-    starts = _starts(start, config.seeds, key)
+    starts = _starts(start, config.seeds * config.candidates, key)
     first = _refuse_unfit(starts[0], train, validation, config)
+    if config.candidates > 1:
+        starts = _best_starts(starts, config, train, key)
     weights, rest = _stacked(starts, _trainable(starts[0], config.frozen))
     dtype = starts[0].model.dtype
     batches = _padded(train, dtype, length), _padded(validation, dtype, length)
-    program = _Program(config, rest, *batches, channel_groups(first))
+    program = _Program(config, weights, rest, *batches, channel_groups(first))
     state = _fresh(program, weights, program.validate(weights, _validation_key(key)))
     path = None if checkpoint is None else Path(checkpoint)
     notes = {"config": _plain(config), "data": _fingerprint(program, weights, key)}
+    before = weights, state.best_episodes
     if path is not None and path.exists():
         state = _resumed(path, state, notes)
     state = _run(program, state, key, path, progress, notes)
-    return _result(state, rest)
+    return _result(_unless_worth_it(state, *before), rest)
 
 
 def _validation_key(key: PRNGKeyArray) -> PRNGKeyArray:
@@ -273,6 +310,30 @@ def _starts(start, seeds: int, key: PRNGKeyArray) -> list[Parts]:
     return [start(k) for k in jax.random.split(jax.random.fold_in(key, 2**31 - 1), seeds)]
 
 
+def _best_starts(starts: Sequence[Parts], config: TrainingConfig, train, key: PRNGKeyArray) -> list[Parts]:
+    """For every seed the one of its candidates with the highest evidence of (at most 32) training episodes."""
+    stacked, rest = _stacked(starts, _trainable(starts[0], config.frozen))
+    settings = training_settings(starts[0], config)
+    lists = _own(train, config.seeds)
+    batches = [pad(episodes[:32], dtype=starts[0].model.dtype) for episodes in lists]
+
+    @jax.jit
+    def scores(batch, some):
+        def one(pair):
+            parts = rest.whole(*pair)
+            return mean_log_evidence(parts.model, parts.proposal, settings, batch, _validation_key(key))
+
+        return jax.lax.map(one, some, batch_size=8)
+
+    best = []
+    for seed in range(config.seeds):
+        its = slice(seed * config.candidates, (seed + 1) * config.candidates)
+        some = jax.tree.map(lambda x: x[its], (stacked, rest.arrays))  # noqa: B023
+        found = np.asarray(scores(batches[seed if len(batches) > 1 else 0], some))
+        best.append(starts[its.start + int(np.argmax(np.nan_to_num(found, nan=-np.inf)))])
+    return best
+
+
 def _refuse_unfit(parts: Parts, train, validation, config: TrainingConfig) -> Episode:
     """The first episode, after every one was found to fit the model."""
     if not train or not validation:
@@ -281,7 +342,8 @@ def _refuse_unfit(parts: Parts, train, validation, config: TrainingConfig) -> Ep
     for e in (e for lists in every for episodes in lists for e in episodes):
         refuse_other_channels(parts.model, e)
     parts.model.validate()
-    refuse_mismatch(parts.model, parts.proposal, estimator_settings(config.settings, config.estimator))
+    refuse_mismatch(parts.model, parts.proposal, training_settings(parts, config))
+    refuse_bad_likelihood(parts.model, [e.observations for e in every[0][0]])
     return every[0][0][0]
 
 
@@ -307,14 +369,37 @@ def _padded(episodes, dtype, length: int | None) -> Batch:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
 
 
-def _fresh(program: _Program, weights, score) -> State:
+WORTH = 2.0  # standard errors of a small gain
+SMALL = 0.1  # nats per observed value; a larger gain needs no proof
+
+
+def _unless_worth_it(state: State, weights, episodes: Float[Array, "seeds episodes"]) -> State:
+    """The state with every seed back at its start whose gain is small and within the chance of its validation episodes.
+
+    Of many checkpoints one always looks a little better than a start that is as good as the data allow.
+    """
+    gains = np.asarray(state.best_episodes - episodes, np.float64)
+    error = gains.std(1, ddof=1) * np.sqrt(gains.shape[1]) if gains.shape[1] > 1 else np.zeros(len(gains))
+    gain = np.nan_to_num(gains.sum(1), nan=np.inf)
+    back = (gain < WORTH * np.nan_to_num(error)) & (gain < SMALL)
+
+    def kept(best, first):
+        return jnp.where(back.reshape(-1, *(1,) * (best.ndim - 1)), first, best)
+
+    best = jax.tree.map(kept, state.best, weights)
+    each = kept(state.best_episodes, episodes)
+    return state._replace(best=best, best_episodes=each, best_score=kept(state.best_score, episodes.sum(1)))
+
+
+def _fresh(program: _Program, weights, episodes: Float[Array, "seeds episodes"]) -> State:
     seeds, checks = program.config.seeds, -(-program.config.steps // program.config.validate_every)
     dtype = program.train.dt.dtype
     return State(
         weights=weights,
         optimiser=jax.vmap(program.optimiser.init)(weights),
         best=weights,
-        best_score=jnp.nan_to_num(score, nan=-jnp.inf),  # the start counts: a fit never returns less
+        best_score=jnp.nan_to_num(episodes.sum(1), nan=-jnp.inf),  # the start counts: a fit never returns less
+        best_episodes=episodes,
         diverged=jnp.zeros(seeds, bool),
         step=jnp.zeros((), jnp.int32),
         validation=jnp.full((checks, seeds), jnp.nan, dtype),
@@ -379,7 +464,8 @@ def _advanced(program: _Program, state: State, key, count: int) -> State:
     weights, optimiser, diverged, value = program.block(
         state.weights, state.optimiser, state.diverged, state.step, key, count=count
     )
-    score = program.validate(weights, _validation_key(key))
+    episodes = program.validate(weights, _validation_key(key))
+    score = episodes.sum(1)
     better = score > state.best_score  # False for NaN
 
     def kept(new, old):
@@ -390,6 +476,7 @@ def _advanced(program: _Program, state: State, key, count: int) -> State:
         optimiser=optimiser,
         best=jax.tree.map(kept, weights, state.best),
         best_score=jnp.where(better, score, state.best_score),
+        best_episodes=kept(episodes, state.best_episodes),
         diverged=diverged,
         step=state.step + count,
         validation=state.validation.at[check].set(score),

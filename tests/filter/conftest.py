@@ -63,7 +63,7 @@ def _roughened(proposal, size, *, key):
     return eqx.tree_at(
         last,
         proposal,
-        replace_fn=lambda w: size * jax.random.normal(key, w.shape, w.dtype) / np.sqrt(w.shape[1]),
+        replace_fn=lambda w: size * jax.random.normal(key, w.shape, w.dtype) / float(np.sqrt(w.shape[1])),
     )
 
 

@@ -69,7 +69,7 @@ def outcome():
 
     @functools.cache
     def under(gate):
-        settings = FilterSettings(particles=256, gate=gate)
+        settings = FilterSettings(engine="mixture", outliers=None, particles=256, gate=gate)
         run = jax.jit(lambda ks: jax.vmap(lambda k: filtered(model, Blind(), settings, batch, k))(ks))
         return jax.tree.map(np.asarray, run(keys))
 

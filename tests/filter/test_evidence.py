@@ -19,7 +19,7 @@ from vhydro.episodes import Batch, episode, pad
 from vhydro.filter import FilterSettings, bootstrap, filtered
 from vhydro.model import HybridModel, hybrid_model, linear_emission, linear_flow, mode_kernel
 from vhydro.particles import RESAMPLERS
-from vhydro.proposal import Proposal, amortized_proposal, conditioned_proposal
+from vhydro.proposal import Proposal, amortized_proposal, conditioned_proposal, mode_proposal
 
 STEPS = 5
 REPLICATES = 2500
@@ -124,7 +124,7 @@ def traced(monkeypatch):
         current["scheme"] = scheme
         gate = Gate(fixed=0.5)
         object.__setattr__(gate, "fixed", share)  # `Gate` rightly refuses a number it cannot compare
-        return FilterSettings(particles=PARTICLES, gate=gate, resampler="multinomial", **options)
+        return FilterSettings(particles=PARTICLES, engine="mixture", gate=gate, resampler="multinomial", **options)
 
     return build
 
@@ -171,14 +171,11 @@ VARIANTS = {
     "exact-modes": ("amortized", False, {"exact_modes": True, "draws": "bernoulli"}),
     "exact-modes-exact-guide": ("conditioned", True, {"exact_modes": True, "resampler": "residual"}),
     "exact-modes-look-ahead": ("residual", False, {"exact_modes": True, "lookahead": True, "resampler": "stratified"}),
-    "marginal": ("conditioned", True, {"marginal": True}),
-    "marginal-look-ahead": (
-        "conditioned",
-        False,
-        {"marginal": True, "lookahead": True, "ess_threshold": 1.0, "gate": Gate(fixed=0.5)},
-    ),
-    "marginal-exact-modes": ("conditioned", False, {"marginal": True, "exact_modes": True}),
-    "marginal-exact-look-ahead": ("conditioned", True, {"marginal": True, "exact_modes": True, "lookahead": True}),
+    "gaussian": ("conditioned", True, {"engine": "gaussian"}),
+    "drawn": ("conditioned", True, {"engine": "drawn"}),
+    "drawn-axes": ("conditioned", False, {"engine": "drawn", "resampler": "stratified"}),
+    "gaussian-learned-guide": ("amortized", False, {"engine": "gaussian"}),
+    "gaussian-multinomial": ("conditioned", False, {"engine": "gaussian", "resampler": "multinomial"}),
     "soft": ("amortized", False, {"soft": 0.7, "ess_threshold": 0.9}),
     "soft-look-ahead": ("conditioned", False, {"soft": 0.7, "lookahead": True, "ess_threshold": 0.9}),
     "soft-exact-modes": ("amortized", False, {"soft": 0.7, "exact_modes": True, "gate": Gate(fixed=0.2)}),
@@ -192,7 +189,7 @@ VARIANTS = {
 def test_unbiased_for_every_variant(problem, guide, name):
     kind, dense, options = VARIANTS[name]
     this = problem(2, dense)
-    settings = (FilterSettings if kind else bootstrap)(particles=PARTICLES, **options)
+    settings = (FilterSettings if kind else bootstrap)(**{"particles": PARTICLES, "engine": "mixture", **options})
     proposal = guide(kind, this.model)
     samples = replicates(
         this,
@@ -202,11 +199,43 @@ def test_unbiased_for_every_variant(problem, guide, name):
     assert_unbiased(samples, this, name)
 
 
-@pytest.mark.parametrize("exact_modes", [False, True])
-def test_one_marginal_mode_is_the_kalman_filter(problem, exact_modes):
+FEW = {
+    "gaussian": ("conditioned", {"engine": "gaussian"}),
+    "drawn": ("conditioned", {"engine": "drawn"}),
+    "no support": ("modes", {"gate": Gate(fixed=0.0)}),
+    "adaptive": ("modes", {"gate": Gate(tolerance=0.6)}),
+    "learned": ("amortized", {"engine": "mixture"}),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_few_particles_are_unbiased_where_the_kernel_forbids(switching_model, system_of, roughened, name):
+    """Mode 1 is never left, mode 0 only for it: guides that propose what a particle cannot do would lose everything."""
+    (kind, options), dtype = FEW[name], jnp.float64 if name == "adaptive" else jnp.float32
+    model = switching_model(2, dense=False, dtype=dtype, feasible=[[True, True], [False, True]])
+    system = system_of(model)
+    Y = linear.simulate(system, STEPS, np.random.default_rng(4))[2]
+    truth = linear.switching_posterior(*system, Y).log_evidence
+    batch = jax.tree.map(lambda x: x[0], pad([episode(Y, dt=0.1)], dtype=model.dtype))
+    key = jax.random.key(3)
+    proposal = {
+        "conditioned": lambda: conditioned_proposal(model),
+        "modes": lambda: mode_proposal(model, hidden=(4,), key=key),
+        "amortized": lambda: roughened(amortized_proposal(model, hidden=(8,), key=key), 0.3, key=key),
+    }[kind]()
+    for particles in (2, 4, 8):
+        settings = FilterSettings(particles=particles, **options)
+        one = lambda k, s=settings: filtered(model, proposal, s, batch, k).log_evidence  # noqa: E731
+        keys = jax.random.split(jax.random.key(particles), 8000)
+        ratio = np.exp(np.asarray(jax.jit(lambda k, f=one: jax.lax.map(f, k, batch_size=500))(keys), float) - truth)
+        error = ratio.std() / np.sqrt(len(ratio))
+        assert abs(ratio.mean() - 1) < 4 * error + 1e-4, (particles, ratio.mean(), error)
+
+
+def test_one_gaussian_mode_is_the_kalman_filter(problem):
     """Nothing is left to draw, so that the evidence is exact in every run."""
     this = problem(1, True)
-    settings = FilterSettings(particles=4, marginal=True, exact_modes=exact_modes)
+    settings = FilterSettings(particles=4)
     out = filtered(this.model, conditioned_proposal(this.model), settings, this.batch, jax.random.key(0))
     assert float(out.log_evidence) == pytest.approx(this.log_evidence, rel=1e-9)
     np.testing.assert_allclose(out.belief.mean[-1], this.mean, rtol=1e-9)
@@ -225,13 +254,15 @@ def test_one_mode_summed_exactly_is_unbiased(problem, guide):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"exact_modes": True}, {"marginal": True}], ids=["sampled", "exact", "marginal"]
+    "options",
+    [{"engine": "mixture"}, {"exact_modes": True}, {"engine": "gaussian"}],
+    ids=["sampled", "exact", "gaussian"],
 )
 def test_many_particles_believe_the_exact_posterior(problem, system_of, options):
     """At every row, within 4 standard errors over runs; the bias, of order 1/N, is far below them."""
     this, runs = problem(2, False), 16
     exact = linear.switching_posterior(*system_of(this.model), this.observations)
-    settings = FilterSettings(particles=1024, **options)
+    settings = FilterSettings(**{"particles": 1024, **options})
 
     @jax.jit
     def beliefs(keys):
@@ -268,12 +299,12 @@ def test_over_a_long_log_summing_over_modes_never_hurts():
     guide = conditioned_proposal(model)
 
     def log_evidences(**options):
-        settings = FilterSettings(particles=64, lookahead=True, **options)
+        settings = FilterSettings(particles=64, **options)
         run = jax.jit(jax.vmap(lambda k: filtered(model, guide, settings, batch, k).log_evidence))
         return np.asarray(run(keys))
 
-    drawn = log_evidences()
-    for options in ({"exact_modes": True}, {"exact_modes": True, "marginal": True}):
+    drawn = log_evidences(lookahead=True)
+    for options in ({"exact_modes": True, "lookahead": True}, {"engine": "gaussian"}):
         summed = log_evidences(**options)
         error = np.hypot(drawn.std(ddof=1), summed.std(ddof=1)) / np.sqrt(len(keys))
         assert summed.mean() > drawn.mean() - 4 * error

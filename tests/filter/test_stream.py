@@ -12,10 +12,11 @@ from vhydro.filter import FilterSettings, Stream, bootstrap, filter, filter_epis
 from vhydro.proposal import ConditionedProposal, amortized_proposal
 
 CASES = {
-    "default": (ConditionedProposal(), FilterSettings(particles=32, pareto=True, history=True)),
+    "default": (ConditionedProposal(), FilterSettings(particles=32, history=True)),
+    "mixture": (ConditionedProposal(), FilterSettings(particles=32, pareto=True, history=True)),
     "exact-modes": (ConditionedProposal(), FilterSettings(particles=16, exact_modes=True, resampler="residual")),
     "look-ahead": ("amortized", FilterSettings(particles=32, lookahead=True, draws="bernoulli")),
-    "marginal": (ConditionedProposal(), FilterSettings(particles=16, marginal=True, ess_threshold=1.0)),
+    "gaussian": (ConditionedProposal(), FilterSettings(particles=16, engine="gaussian")),
     "bootstrap": (None, bootstrap(particles=64, resampler="multinomial")),
 }
 

@@ -127,7 +127,9 @@ def _guided(full: Learned, logs: Logs, seed: int) -> dict[str, Callable[[Sequenc
 
 
 def _settings(gate: Gate, particles: int, **options: Any) -> FilterSettings:
-    return FilterSettings(particles=particles, gate=gate, lookahead=True, ess_threshold=1.0, **options)
+    # All methods draw; a reading that one of them cannot explain is not hidden from it.
+    fixed = {"engine": "mixture", "outliers": None, "lookahead": True, "ess_threshold": 1.0}
+    return FilterSettings(**{"particles": particles, "gate": gate, **fixed, **options})
 
 
 def _one_mode(seen: Sequence[Episode]) -> Paths:

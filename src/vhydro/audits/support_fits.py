@@ -64,7 +64,13 @@ def settings_of(method: str, regime: str, particles: int, **options: Any) -> Fil
     ahead = REGIMES[regime].lookahead
     threshold = 1.0 if ahead else 0.5
     return FilterSettings(
-        particles=particles, gate=gate_of(method), lookahead=ahead, ess_threshold=threshold, **options
+        particles=particles,
+        engine="mixture",
+        outliers=None,
+        gate=gate_of(method),
+        lookahead=ahead,
+        ess_threshold=threshold,
+        **options,
     )
 
 

@@ -48,13 +48,15 @@ def calibrated(
     place, test_place = _places(validation, valid, groups), _places(test, test_valid, groups)
     kept = np.broadcast_to(valid[..., None], validation.hidden.shape)
     score, sd = np.asarray(validation.score, np.float64), np.asarray(validation.sd)
+    episode = np.broadcast_to(np.arange(valid.shape[1])[:, None, None], kept.shape)  # at all levels the same
 
     def learned(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         group, band, dark = (x[chosen] for x in place)
-        factors = conformal_factors(score[chosen], group, band, dark.astype(bool), groups=count, bands=bands)
+        cell = group, band, dark.astype(bool)
+        factors, _ = conformal_factors(score[chosen], episode[chosen], *cell, groups=count, bands=bands)
         return factors, excesses(score[chosen], group, band, dark, factors)
 
-    fold = np.broadcast_to((np.arange(valid.shape[1]) % FOLDS)[:, None, None], kept.shape)
+    fold = episode % FOLDS
     gain = np.zeros((count, bands, 2))
     for out in range(min(FOLDS, valid.shape[1]) if valid.shape[1] > 1 else 0):
         factors, tails = learned(kept & (fold != out))

@@ -155,12 +155,13 @@ def _steps(out: Filtered, settings: FilterSettings) -> Steps:
 
 def _readings(model: HybridModel, sensor_noise: float, history: Particles, batch: Batch, shown) -> Readings:
     """Of one episode: the belief about every reading, hidden or not, against what it truly was."""
-    assert isinstance(model.emission, LinearEmission)
+    emission = model.emission
+    assert isinstance(emission, LinearEmission)
     truth = (batch.observations - model.shift) / model.scale
     near = 3 * sensor_noise / model.scale
 
     def row(particles: Particles, y, seen):
-        expected, noise = model.emission.mean(particles.z), model.emission.noise[:, None]
+        expected, noise = emission.mean(particles.z), emission.noise[:, None]
         weight = jnp.exp(particles.log_weight)
         mean = expected @ weight
         sd = jnp.sqrt(((expected - mean[:, None]) ** 2) @ weight + noise[:, 0] ** 2)
@@ -191,6 +192,7 @@ def _checks(parts: Parts, settings: FilterSettings, history: Particles, batch: B
 
 
 def _film(model: HybridModel, history: Particles, seen, channel: int) -> Film:
+    assert isinstance(model.emission, LinearEmission)
     expected = jax.vmap(model.emission.mean)(history.z)[:, channel]
     place = expected * model.scale[channel] + model.shift[channel]
     return Film(seen, place, jnp.exp(history.log_weight))

@@ -1,4 +1,4 @@
-"""The draws from `Q_λ` and their weights `g p / q_λ`: modes sampled or summed, z a draw or a Gaussian."""
+"""The draws from `Q_λ` and their weights `g p / q_λ`, modes sampled or summed."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from vhydro.certificate import Mixing
-from vhydro.filter.laws import Frame, Laws
+from vhydro.filter.frames import Frame
+from vhydro.filter.laws import Laws
 from vhydro.filter.settings import FilterSettings
 from vhydro.gaussian import coloured, is_diagonal, log_density
 from vhydro.model import Branches
@@ -20,7 +21,6 @@ class Moved(NamedTuple):
 
     mode: Int[Array, "particles"]
     z: Float[Array, "latent particles"]
-    covariance: Float[Array, "latent latent particles"] | None
     log_gain: Float[Array, "particles"]
 
 
@@ -78,7 +78,7 @@ def sampled_move(model, settings, laws: Laws, mixed: Mixing, frame: Frame, noise
         z = _fixed(settings, z)
         log_p = pick(carrier.log_mode + _densities(carrier, z[None]), mode) if settings.gradient == "fixed" else 0.0
         log_ratio = log_p - jax.lax.stop_gradient(log_p)
-        return Moved(mode, z, None, model.emission.log_likelihood(z, frame.seen) + log_ratio)
+        return Moved(mode, z, model.emission.log_likelihood(z, frame.seen) + log_ratio)
     chosen = _from_carrier(settings, share, noise)
     mode = categorical(jnp.where(chosen, carrier.log_mode, guide.log_mode), noise["mode"])
     points = _fixed(settings, jnp.where(chosen, _points(carrier, noise["z"]), _points(guide, noise["z"])))
@@ -87,10 +87,10 @@ def sampled_move(model, settings, laws: Laws, mixed: Mixing, frame: Frame, noise
     if laws.log_evidence is not None and settings.gradient == "pathwise":
         # The guide is the conditional, q = p g / Z, so p drops out of g p / q_λ.
         log_z = log_sum(carrier.log_mode + laws.log_evidence)
-        return Moved(mode, z, None, log_g - _log_mixture(share, 0.0, log_g - log_z))
+        return Moved(mode, z, log_g - _log_mixture(share, 0.0, log_g - log_z))
     log_p = pick(carrier.log_mode + _densities(carrier, points), mode)
     log_q = pick(guide.log_mode + _densities(guide, points), mode)
-    return Moved(mode, z, None, log_g + _log_ratio(settings, share, log_p, log_q))
+    return Moved(mode, z, log_g + _log_ratio(settings, share, log_p, log_q))
 
 
 def exact_move(model, settings, laws: Laws, mixed: Mixing, frame: Frame, noise: Noise) -> Moved:
@@ -113,26 +113,7 @@ def exact_move(model, settings, laws: Laws, mixed: Mixing, frame: Frame, noise: 
         log_p = _densities(carrier, points)
         log_gain = log_gain + log_p - jax.lax.stop_gradient(log_p)
     mode = jnp.repeat(jnp.arange(modes, dtype=jnp.int32), n)
-    return Moved(mode, jnp.moveaxis(points, 0, 1).reshape(-1, modes * n), None, log_gain.reshape(-1))
-
-
-def marginal_move(settings, laws: Laws, mixed: Mixing, noise: Noise) -> Moved:
-    """Gaussian particles: only the mode is drawn, from `(1−λ) κ + λ π`, or none at all."""
-    carrier, guide, covariance = laws.carrier, laws.guide, laws.covariance
-    assert guide is not None
-    assert covariance is not None
-    assert laws.log_evidence is not None
-    modes, n = carrier.log_mode.shape
-    if settings.exact_modes:
-        mode = jnp.repeat(jnp.arange(modes, dtype=jnp.int32), n)
-        mean = jnp.moveaxis(carrier.mean, 0, 1).reshape(-1, modes * n)
-        covariance = jnp.moveaxis(covariance, 0, 2).reshape(*covariance.shape[1:3], modes * n)
-        return Moved(mode, mean, covariance, (carrier.log_mode + laws.log_evidence).reshape(-1))
-    chosen = _from_carrier(settings, mixed.share, noise)
-    mode = categorical(jnp.where(chosen, carrier.log_mode, guide.log_mode), noise["mode"])
-    log_p, log_q = pick(carrier.log_mode, mode), pick(guide.log_mode, mode)
-    log_gain = log_p + pick(laws.log_evidence, mode) - _log_mixture(mixed.share, log_p, log_q)
-    return Moved(mode, pick(carrier.mean, mode), pick(covariance, mode), log_gain)
+    return Moved(mode, jnp.moveaxis(points, 0, 1).reshape(-1, modes * n), log_gain.reshape(-1))
 
 
 def redrawn(model, carrier: Branches, moved: Moved, frame: Frame, noise: Noise, lost) -> Moved:
@@ -140,6 +121,6 @@ def redrawn(model, carrier: Branches, moved: Moved, frame: Frame, noise: Noise, 
 
     def again(_):
         mode, z = carrier_draw(carrier, noise["redraw"], noise["z"])
-        return Moved(mode, z, None, model.emission.log_likelihood(z, frame.seen))
+        return Moved(mode, z, model.emission.log_likelihood(z, frame.seen))
 
     return jax.lax.cond(lost, again, lambda _: moved, None)

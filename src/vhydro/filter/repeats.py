@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vhydro.filter.laws import Frame, Particles
+from vhydro.filter.frames import Frame, Particles
 from vhydro.filter.settings import FilterSettings, noise_layout
 from vhydro.filter.step import filter_step
 from vhydro.model import HybridModel

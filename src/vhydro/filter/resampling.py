@@ -15,24 +15,29 @@ Tree = TypeVar("Tree")
 
 def resample(
     tree: Tree, log_weight, ahead, ess, settings: FilterSettings, noise: Noise, allowed
-) -> tuple[Tree, Float[Array, "particles"], Bool[Array, ""]]:
+) -> tuple[Tree, Float[Array, "particles"], Bool[Array, ""], Float[Array, ""]]:
     """The tree and its weights, resampled if `ess`, the ESS/N of the resampling probabilities, asks for it.
 
     Probabilities v are the weights, times `exp(ahead)` if given. New weights are `w/(N v)`. Where Gaussian branches
     are reduced to the particle count, v is cut so that none is expected more than once: see `cut_to_once`. A branch
-    whose z is a draw may be kept more than once, because each copy draws its own z next.
+    whose z is a draw may be kept more than once, because each copy draws its own z next. Last comes what the cut leaves
+    to chance: the variance it adds to the sum of all weights times a value of each that is at most 1.
     """
-    n, parents = settings.particles, log_weight.shape[0]
+    n, parents = settings.count, log_weight.shape[0]
     soft, log_n = settings.soft, jnp.log(jnp.asarray(n, log_weight.dtype))
-    cut, fixed = parents != n and settings.marginal, settings.gradient == "fixed"
-    through = cut and not fixed
+    reduced, fixed = parents != n, settings.gradient == "fixed"
     log_first = log_weight if ahead is None else log_weight + ahead - log_sum(log_weight + ahead)
-    if cut:
-        log_first = cut_to_once(log_first, n)
-    log_first = jax.lax.stop_gradient(log_first) if soft == 1 and not through else log_first
+    chance = jnp.zeros((), log_weight.dtype)
+    if reduced and settings.engine == "gaussian":
+        log_first, chance = cut_to_once(log_first, n)
+    log_first = jax.lax.stop_gradient(log_first) if soft == 1 else log_first
     if soft < 1:
         uniform = jnp.log1p(-jnp.asarray(soft, log_first.dtype)) - jnp.log(parents)
         log_first = jnp.logaddexp(jnp.log(soft) + log_first, uniform)
+    # A lineage keeps the gradient of its weight, whose value is divided out: with fixed samples only so is the sum over
+    # steps Fisher's identity, and where modes are summed only so does the kernel learn from what is to come. Along a
+    # drawn path it is dropped, as FIVO does.
+    kept = soft < 1 or fixed or reduced
 
     def resampled(_):
         first = jax.lax.stop_gradient(jnp.exp(log_first))
@@ -46,37 +51,35 @@ def resample(
             flat = x.reshape(-1).at[(rows + ancestors).reshape(-1)].get(mode="promise_in_bounds")
             return flat.reshape(*x.shape[:-1], n)
 
-        if ahead is None and soft == 1 and not fixed and not through:
+        if ahead is None and not kept:
             return jax.tree.map(taken, tree), jnp.full(n, -log_n)
-        # With fixed samples a lineage keeps the gradient of its weights (their value is divided out): only so is the
-        # sum over steps Fisher's identity. Along the path it is dropped, as FIVO does, except where branches are cut:
-        # what is kept for certain is differentiated like any other weight.
         weight = log_weight - log_first
-        weight = weight if soft < 1 or fixed or through else jax.lax.stop_gradient(weight)
+        weight = weight if kept else jax.lax.stop_gradient(weight)
         return jax.tree.map(taken, tree), taken(weight) - log_n
 
-    if parents != n:
+    if reduced:
         tree, log_weight = resampled(None)
-        return tree, log_weight, allowed
+        return tree, log_weight, allowed, chance
     if settings.ess_threshold == 0:
-        return tree, log_weight, jnp.zeros((), bool)
+        return tree, log_weight, jnp.zeros((), bool), chance
     wanted = allowed & ((ess < settings.ess_threshold) | (settings.ess_threshold == 1))
     tree, log_weight = jax.lax.cond(wanted, resampled, lambda _: (tree, log_weight), None)
-    return tree, log_weight, wanted
+    return tree, log_weight, wanted, chance
 
 
 CUTS = 12  # rounds in search of the threshold; any threshold is unbiased, the last few change nothing
 
 
-def cut_to_once(log_weight: Float[Array, "parents"], count: int) -> Float[Array, "parents"]:
-    """Resampling probabilities `min(w, c)`, normalised, with c such that none exceeds `1/count`.
+def cut_to_once(log_weight: Float[Array, "parents"], count: int) -> tuple[Float[Array, "parents"], Float[Array, ""]]:
+    """Resampling probabilities `min(w, c)`, normalised, with c such that none exceeds `1/count`; and `Σ w (c − w)₊`.
 
     A branch above c is kept as it is and the others share what is left, with the least variance of all unbiased
     schemes (Fearnhead & Clifford 2003). Above all, with systematic resampling nothing is kept twice: a Gaussian
     branch has no noise of its own, so a second copy would be wasted work for ever. Found by Michelot's rounds: what
     must be kept is taken off first.
     """
-    weight = jnp.exp(jax.lax.stop_gradient(log_weight))
+    log_weight = jax.lax.stop_gradient(log_weight)
+    weight = jnp.exp(log_weight)
     cut = jnp.ones((), weight.dtype) / count
     kept = weight >= cut
     for _ in range(CUTS):
@@ -86,11 +89,6 @@ def cut_to_once(log_weight: Float[Array, "parents"], count: int) -> Float[Array,
         # Without room left only rounding has put a rest there; a threshold of 0 would keep the dead.
         cut = jnp.where((room > 0) & (lower > jnp.finfo(weight.dtype).tiny), lower, cut)
         kept = weight >= cut
-    # The threshold again, in logs and from the set just found: the gradient of a tiny sum would overflow.
-    room = count - kept.sum()
-    left = ~kept & (weight > 0)
-    some = jnp.any(left) & (room > 0)
-    log_rest = log_sum(jnp.where(left | ~some, jnp.where(some, log_weight, 0.0), -jnp.inf))
-    log_cut = jnp.where(some, log_rest - jnp.log(jnp.maximum(room, 1)), jnp.log(cut))
-    log_chance = jnp.where(kept, log_cut.astype(log_weight.dtype), log_weight)
-    return log_chance - log_sum(log_chance)
+    log_chance = jnp.where(kept, jnp.log(cut), log_weight)
+    chance = jnp.where(kept, 0.0, weight * (cut - weight)).sum()
+    return log_chance - log_sum(log_chance), chance

@@ -1,6 +1,7 @@
 """Whole logs through the filter: one episode or many of different lengths, in one compiled call."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,26 +12,47 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vhydro.emission import Observation
 from vhydro.episodes import Batch, Episode, pad
-from vhydro.filter.laws import Frame, Particles
-from vhydro.filter.settings import FilterSettings, noise_layout, refuse_mismatch
-from vhydro.filter.step import Belief, Record, filter_step, initial
+from vhydro.filter.branches import Trace, branch_step, is_exact
+from vhydro.filter.correction import (
+    OVERLAP,
+    WINDOW,
+    Anchor,
+    Lineages,
+    concluded,
+    corrected,
+    correction_layout,
+    empty_anchor,
+    empty_lineages,
+)
+from vhydro.filter.frames import Belief, Frame, Particles, Record
+from vhydro.filter.path import ISLANDS, Path, path_of
+from vhydro.filter.probe import refuse_bad_likelihood
+from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, refuse_mismatch
+from vhydro.filter.step import filter_step, initial
+from vhydro.flow import as_linear
 from vhydro.model import HybridModel
-from vhydro.particles import step_noise
+from vhydro.particles import Draw, step_noise
 from vhydro.proposal import ConditionedProposal, Proposal
 
 # Randomness is drawn for this many steps at a time: long enough to fill the cores, short enough to stay in cache.
 CHUNK = 8
+CORRECTIONS = 2**30  # folded into the key for the draws of corrections
 SIDE_BY_SIDE, FULL = 2048, 512  # particles; see `_together`
 
 
 class Filtered(NamedTuple):
-    """A filtered log. `history` holds every step's particles when `settings.history` asked for them."""
+    """A filtered log. `history` holds every step's particles when `settings.history` asked for them.
+
+    `path` says what can be said of the whole log where islands were asked for; everything else is then the island's
+    whose evidence is the middle one.
+    """
 
     record: Record
     belief: Belief
     log_evidence: Float[Array, "*episodes"]
     final: Particles
     history: Particles | None
+    path: Path | None = None
 
 
 def frames_of(model: HybridModel, batch: Batch) -> Frame:
@@ -55,30 +77,115 @@ def filtered(
     model: HybridModel, proposal: Proposal | None, settings: FilterSettings, batch: Batch, key: PRNGKeyArray
 ) -> Filtered:
     """One episode, filtered; pure, differentiable, to be mapped over episodes and jitted by the caller."""
-    frames, layout = frames_of(model, batch), noise_layout(model, proposal, settings)
-    rows = batch.valid.shape[0]
-    chunks = -(-rows // CHUNK)
+    settings = engine_of(model, proposal, settings)
+    model = prepared(model, settings, batch.dt)
+    corrects = settings.engine == "gaussian" and settings.corrected and not is_exact(model)
+    run = _corrected_run if corrects else _plain_run
+    outputs, final, left = run(model, proposal, settings, frames_of(model, batch), key)
+    record, belief, history = jax.tree.map(lambda x: _joined(x)[: batch.valid.shape[0]], outputs)
+    log_normaliser = record.log_normaliser + log_units(model, batch.observed)
+    record = record._replace(log_normaliser=log_normaliser)
+    return Filtered(record, belief, log_normaliser.sum() + left, final, history)
 
-    def blocked(x):  # (rows, …) -> (chunks, CHUNK, …), padded with False and 0
-        padding = [(0, chunks * CHUNK - rows)] + [(0, 0)] * (x.ndim - 1)
-        return jnp.pad(x, padding).reshape(chunks, CHUNK, *x.shape[1:])
+
+def prepared(model: HybridModel, settings: FilterSettings, dt: Float[Array, ""]) -> HybridModel:
+    """The model as its engine wants it: a flow that is linear for this dt as the matrices it is."""
+    if settings.engine != "gaussian" or not model.flow.affine:
+        return model
+    return eqx.tree_at(lambda m: m.flow, model, as_linear(model.flow, dt))
+
+
+def _blocked(tree, rows: int, size: int):
+    """(rows, …) -> (blocks, size, …), padded with False and 0."""
+    blocks = -(-rows // size)
+
+    def blocked(x):
+        padding = [(0, blocks * size - rows)] + [(0, 0)] * (x.ndim - 1)
+        return jnp.pad(x, padding).reshape(blocks, size, *x.shape[1:])
+
+    return jax.tree.map(blocked, tree)
+
+
+def _joined(x):
+    """(blocks, size, …) -> (rows, …)."""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def _plain_run(model: HybridModel, proposal, settings: FilterSettings, frames: Frame, key):
+    """Every row in turn: what each step says, the last particles, and no evidence left over."""
+    rows, layout = frames.valid.shape[0], noise_layout(model, proposal, settings)
 
     def step(particles: Particles, inputs):
         frame, noise = inputs
         after, record, belief = filter_step(model, proposal, settings, particles, frame, noise)
-        return after, (record, belief, after if settings.history else None)
+        return after, (record, belief, after._replace(watch=None) if settings.history else None)
 
     def chunk(particles: Particles, inputs):
         frame, number = inputs
         noise = jax.vmap(lambda t: step_noise(layout, key, t, model.dtype))(number)
         return jax.lax.scan(step, particles, (frame, noise))
 
-    blocks = jax.tree.map(blocked, (frames, jnp.arange(rows)))
+    blocks = _blocked((frames, jnp.arange(rows)), rows, CHUNK)
     final, outputs = jax.lax.scan(chunk, initial(model, settings), blocks)
-    record, belief, history = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:rows], outputs)
-    log_normaliser = record.log_normaliser + log_units(model, batch.observed)
-    record = record._replace(log_normaliser=log_normaliser)
-    return Filtered(record, belief, log_normaliser.sum(), final, history)
+    return outputs, final, jnp.zeros((), model.dtype)
+
+
+class Window(NamedTuple):
+    """What linearised branches carry from one window of rows to the next."""
+
+    particles: Particles
+    anchor: Anchor | None
+    kept: Lineages | None
+
+
+def first_window(model: HybridModel, settings: FilterSettings, frame: Frame) -> Window:
+    """Before the first row; `frame` shows what a row looks like."""
+    empty = empty_anchor(model, settings), empty_lineages(model, settings, frame)
+    return Window(initial(model, settings), *empty)
+
+
+def closed_window(
+    model: HybridModel, settings: FilterSettings, window: Window, trace: Trace, number, key: PRNGKeyArray
+) -> tuple[Window, Float[Array, ""]]:
+    """The next window, once the rows of this one are filtered, and the log of the correction to their evidence."""
+    assert window.anchor is not None
+    assert window.kept is not None
+    noise = step_noise(correction_layout(model, settings), jax.random.fold_in(key, CORRECTIONS), number, model.dtype)
+    done = corrected(model, settings, window.particles, window.anchor, window.kept, trace, noise)
+    return Window(done.particles, done.anchor, done.kept), done.log_factor
+
+
+def _corrected_run(model: HybridModel, proposal, settings: FilterSettings, frames: Frame, key):
+    """Every row in turn, with a correction after every window; the last rows' correction is what is left over."""
+    rows, layout = frames.valid.shape[0], noise_layout(model, proposal, settings)
+
+    def step(particles: Particles, inputs):
+        frame, noise = inputs
+        after, record, belief, trace = branch_step(model, settings, particles, frame, noise)
+        return after, (record, belief, after._replace(watch=None) if settings.history else None, trace)
+
+    def chunk(window: Window, inputs):
+        frame, number = inputs
+        noise = jax.vmap(lambda t: step_noise(layout, key, t, model.dtype))(number)
+        particles, (record, belief, history, trace) = jax.lax.scan(step, window.particles, (frame, noise))
+        block = number[0] // WINDOW
+        window, log_factor = closed_window(model, settings, window._replace(particles=particles), trace, block, key)
+        # Rows past the log's end are cut off: their share of the correction is kept apart.
+        shown = jnp.where(frame.valid[-1], log_factor, 0.0)
+        record = record._replace(log_normaliser=record.log_normaliser.at[-1].add(shown))
+        return window, ((record, belief, history), log_factor - shown)
+
+    blocks = _blocked((frames, jnp.arange(rows)), rows, WINDOW)
+    start = first_window(model, settings, jax.tree.map(lambda x: x[0], frames))
+    window, (outputs, apart) = jax.lax.scan(chunk, start, blocks)
+    normal = step_noise(
+        (Draw("path", (OVERLAP, model.latent, settings.count), "normal"),),
+        jax.random.fold_in(key, CORRECTIONS), jnp.asarray(CORRECTIONS), model.dtype,
+    )["path"]  # fmt: skip
+    assert window.anchor is not None
+    assert window.kept is not None
+    left = concluded(model, window.particles, window.anchor, window.kept, normal)
+    return outputs, window.particles, apart.sum() + left
 
 
 def _together(episodes: int, particles: int) -> int:
@@ -99,7 +206,7 @@ def _filtered_batch(model, proposal, settings: FilterSettings, batch: Batch, key
         return filtered(model, proposal, settings, *inputs)
 
     episodes = batch.valid.shape[0]
-    together = _together(episodes, settings.particles)
+    together = _together(episodes, settings.count)
     if together == 1:
         return jax.lax.map(one, (batch, keys))
     grouped = jax.tree.map(lambda x: x.reshape(episodes // together, together, *x.shape[1:]), (batch, keys))
@@ -129,11 +236,13 @@ def _prepared(model, proposal, settings, episodes, key):
     if not episodes:
         raise ValueError("no episodes given; expected at least one.")
     model.validate()
+    settings = engine_of(model, proposal, settings)
     refuse_mismatch(model, proposal, settings)
     for e in episodes:
         refuse_other_channels(model, e)
+    refuse_bad_likelihood(model, [e.observations for e in episodes])
     batch = pad(episodes, dtype=model.dtype, length=padded_length(max(e.steps + 1 for e in episodes)))
-    return batch, jax.random.split(key, len(episodes))
+    return settings, batch, jax.random.split(key, len(episodes))
 
 
 def refuse_other_channels(model: HybridModel, episode: Episode) -> None:
@@ -155,8 +264,8 @@ def filter_episodes(
     settings: FilterSettings = FilterSettings(),  # noqa: B008
 ) -> list[Filtered]:
     """Every episode filtered, all in one compiled call; episode i uses `jax.random.split(key, len(episodes))[i]`."""
-    batch, keys = _prepared(model, proposal, settings, episodes, key)
-    return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes)
+    settings, batch, keys = _prepared(model, proposal, settings, episodes, key)
+    return _with_path(model, proposal, settings, episodes, batch, keys)
 
 
 def filter(
@@ -168,8 +277,8 @@ def filter(
     settings: FilterSettings = FilterSettings(),  # noqa: B008
 ) -> Filtered:
     """One log, filtered, with a certificate for every step."""
-    batch, _ = _prepared(model, proposal, settings, [episode], key)
-    return _trimmed(_filtered_batch(model, proposal, settings, batch, key[None]), [episode])[0]
+    settings, batch, _ = _prepared(model, proposal, settings, [episode], key)
+    return _with_path(model, proposal, settings, [episode], batch, key[None])[0]
 
 
 def log_evidence(
@@ -181,8 +290,64 @@ def log_evidence(
     settings: FilterSettings = FilterSettings(),  # noqa: B008
 ) -> Float[Array, "episodes"]:
     """The estimated log evidence of every episode and nothing else, which is the fastest call."""
-    batch, keys = _prepared(model, proposal, settings, episodes, key)
+    settings, batch, keys = _prepared(model, proposal, settings, episodes, key)
+    if settings.particles == "auto" or settings.islands > 1:
+        every = _with_path(model, proposal, settings, episodes, batch, keys)
+        return jnp.asarray([out.log_evidence for out in every], model.dtype)
     return _log_evidence_batch(model, proposal, settings, batch, keys)
+
+
+def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch, keys) -> list[Filtered]:
+    """Every episode filtered; by islands, and with as many particles as it takes, where that was asked for."""
+    if settings.particles == "auto":
+        return _accurate(model, proposal, settings, episodes, batch, keys)
+    if settings.islands == 1:
+        return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes)
+    return _by_islands(model, proposal, settings, episodes, batch, keys)
+
+
+def _by_islands(model, proposal, settings, episodes, batch: Batch, keys, accuracy=None) -> list[Filtered]:
+    """Every episode by independent islands, all of them rows of one program."""
+    count = settings.islands
+    every = jax.vmap(lambda k: jax.random.split(k, count))(keys).reshape(-1)
+    repeated = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), batch)
+    alone = replace(settings, islands=1)
+    copies = [e for e in episodes for _ in range(count)]
+    runs = _trimmed(_filtered_batch(model, proposal, alone, repeated, every), copies)
+    return [_middle(runs[i * count : (i + 1) * count], settings, accuracy) for i in range(len(episodes))]
+
+
+def _middle(runs: list[Filtered], settings: FilterSettings, accuracy: float | None) -> Filtered:
+    values = np.array([run.log_evidence for run in runs])
+    modes = np.stack([run.belief.mode for run in runs])
+    path = path_of(values, modes, settings.count, settings.engine, accuracy)
+    middle = int(np.argsort(values)[len(values) // 2])
+    return runs[middle]._replace(log_evidence=np.asarray(path.log_evidence, values.dtype), path=path)
+
+
+def _accurate(model, proposal, settings, episodes, batch: Batch, keys) -> list[Filtered]:
+    """Every episode with as many particles as its accuracy needs, doubled from few until reached or out of budget."""
+    islands = max(settings.islands, ISLANDS)
+    count = 8
+    if count * islands > settings.budget:
+        raise ValueError(
+            f"budget is {settings.budget} particles; {islands} islands of {count} need {islands * count}. Raise it."
+        )
+    best: dict[int, tuple[Filtered, Path]] = {}
+    left = list(range(len(episodes)))
+    while left and count * islands <= settings.budget:
+        tried, rows = replace(settings, particles=count, islands=islands), np.asarray(left)
+        some = jax.tree.map(lambda x, rows=rows: x[rows], batch)
+        # Fresh random numbers for every count: what was seen of one must not choose the next.
+        fresh = jax.vmap(lambda k, count=count: jax.random.fold_in(k, count))(keys[rows])
+        found = _by_islands(model, proposal, tried, [episodes[i] for i in left], some, fresh, settings.accuracy)
+        for i, (one, path) in zip(left, ((one, one.path) for one in found), strict=True):
+            assert path is not None
+            if i not in best or path.half_width < best[i][1].half_width:
+                best[i] = one, path
+        left = [i for i in left if not best[i][1].reached]
+        count *= 2
+    return [best[i][0] for i in range(len(episodes))]
 
 
 def _trimmed(out: Filtered, episodes: Sequence[Episode]) -> list[Filtered]:

@@ -1,43 +1,60 @@
 """How a filter runs: particle count, gate, draws, resampling, and what it keeps."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vhydro.certificate import Gate
 from vhydro.emission import LinearEmission
-from vhydro.flow import LinearFlow
 from vhydro.model import HybridModel, refuse_not_finite
 from vhydro.particles import RESAMPLERS, Draw, strata
-from vhydro.proposal import ConditionedProposal, Proposal
+from vhydro.proposal import Proposal
 
 
 @dataclass(frozen=True)
 class FilterSettings:
     """The filter's choices; hashable, so that each distinct one is compiled once.
 
+    `engine`: how a step is done. "gaussian" keeps a Gaussian over z for every mode path and sums over the next modes;
+    "drawn" sums over the next modes too and draws z; "mixture" draws mode and z from `Q_λ`, with a certificate from
+    the gate. "auto" takes the first that can, unless something was set that only the mixture has (see `engine_of`).
+    `particles`: how many, or "auto" for as many as `accuracy` needs (see `path`).
+    `corrected`: whether linearised Gaussian branches are made unbiased (see `correction`); learning leaves them so.
+    `outliers`: the surprise beyond which a reading is hidden as a sensor fault (see `faults`); None hides none.
     `ess_threshold`: resample when ESS/N falls below it; 1 always, 0 never.
     `lookahead`: resample by the closed-form predictive likelihood of the next observation (auxiliary filter).
     `exact_modes`: every particle branches into all modes; their weights are summed, not sampled.
-    `marginal`: linear flows only; each particle carries a Gaussian over z in place of a draw (Rao-Blackwell).
     `gradient`: differentiate along the path of z, or hold the samples fixed (see `objective`).
     `soft`: share of the weights in the resampling distribution, the rest uniform; below 1 gradients pass through.
     """
 
-    particles: int = 256
+    particles: int | str = 256
+    engine: str = "auto"  # or "gaussian", "drawn", "mixture"
     gate: Gate = field(default_factory=Gate)
     draws: str = "stratified"  # or "bernoulli"
     resampler: str = "systematic"  # or "stratified", "multinomial", "residual"
     ess_threshold: float = 0.5
     lookahead: bool = False
     exact_modes: bool = False
-    marginal: bool = False
     soft: float = 1.0
     gradient: str = "pathwise"  # or "fixed"
     pareto: bool = False
     history: bool = False
+    corrected: bool = True
+    outliers: float | None = 6.0
+    islands: int = 1  # independent runs whose average is reported, with a statement on the whole path
+    accuracy: float = 0.1  # nats of the log evidence, for particles="auto"
+    budget: int = 4096  # the most particles, all islands together, for particles="auto"
 
     def __post_init__(self):
-        if self.particles < 1:
-            raise ValueError(f"particles is {self.particles}; expected at least 1.")
+        if self.particles != "auto" and (isinstance(self.particles, str) or self.particles < 1):
+            raise ValueError(f"particles is {self.particles!r}; expected at least 1, or 'auto'.")
+        if self.engine not in ("auto", "gaussian", "drawn", "mixture"):
+            raise ValueError(f"engine is {self.engine!r}; expected 'auto', 'gaussian', 'drawn' or 'mixture'.")
+        if self.islands < 1:
+            raise ValueError(f"islands is {self.islands}; expected at least 1, or 4 and more for a path statement.")
+        if not self.accuracy > 0:
+            raise ValueError(f"accuracy is {self.accuracy}; expected a positive number of nats.")
+        if self.outliers is not None and not self.outliers > 0:
+            raise ValueError(f"outliers is {self.outliers}; expected a positive surprise, or None to hide nothing.")
         if self.resampler not in RESAMPLERS:
             raise ValueError(f"resampler is {self.resampler!r}; expected one of {sorted(RESAMPLERS)}.")
         if self.draws not in ("stratified", "bernoulli"):
@@ -49,15 +66,42 @@ class FilterSettings:
         if not 0 < self.soft <= 1:
             raise ValueError(f"soft is {self.soft}; expected a share in (0, 1].")
 
+    @property
+    def count(self) -> int:
+        """The number of particles, once it is one."""
+        assert not isinstance(self.particles, str)
+        return self.particles
+
 
 def bootstrap(**options) -> FilterSettings:
     """Settings of the plain bootstrap filter, to be used with `proposal=None`; nothing is certified."""
-    return FilterSettings(gate=Gate(certificate="none", fixed=1.0), **options)
+    gate = Gate(certificate="none", fixed=1.0)
+    return FilterSettings(**{"gate": gate, "engine": "mixture", "outliers": None, **options})
+
+
+LARGEST_LATENT = 8  # coordinates, beyond which a linearised branch costs more than it is worth
+ONLY_MIXTURE = ("gate", "lookahead", "exact_modes", "draws", "soft", "pareto")
+
+
+def engine_of(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> FilterSettings:
+    """The settings with their engine decided by what the model is.
+
+    Gaussian branches need a linear emission and, where modes are not linear, few coordinates; with many, z is drawn.
+    A guide has no part in either, for no mode is drawn before it is weighed. Whoever sets a gate, look-ahead, a way of
+    drawing, or filters without a guide means the mixture.
+    """
+    if settings.engine != "auto":
+        return settings
+    plain = FilterSettings()
+    asked = any(getattr(settings, name) != getattr(plain, name) for name in ONLY_MIXTURE)
+    small = model.flow.affine or model.latent <= LARGEST_LATENT
+    able = isinstance(model.emission, LinearEmission) and not asked and proposal is not None
+    return replace(settings, engine=("gaussian" if small else "drawn") if able else "mixture")
 
 
 def population(model: HybridModel, settings: FilterSettings) -> int:
     """How many weighted particles the state holds after a step."""
-    return settings.particles * (model.modes if settings.exact_modes else 1)
+    return settings.count * (model.modes if settings.exact_modes or settings.engine == "gaussian" else 1)
 
 
 def refuse_mismatch(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> None:
@@ -65,39 +109,39 @@ def refuse_mismatch(model: HybridModel, proposal: Proposal | None, settings: Fil
     if proposal is not None:
         refuse_not_finite(proposal)
     linear = isinstance(model.emission, LinearEmission)
+    if settings.engine in ("gaussian", "drawn"):
+        if not linear:
+            raise ValueError(
+                f"engine={settings.engine!r} needs a linear emission, this model has a "
+                f"{type(model.emission).__name__}. Use engine='mixture', or 'auto'."
+            )
+        return
     if not linear and settings.gate.closed_form:
         raise ValueError(
-            f"the {settings.gate.certificate} certificate needs a linear emission, this model has a network. "
-            "Use Gate(certificate='pilot'), or 'frozen' with a ρ from validation."
+            f"the {settings.gate.certificate} certificate needs a linear emission, this model has a "
+            f"{type(model.emission).__name__}. Use Gate(certificate='pilot'), or 'frozen' with a ρ from validation."
         )
     if not linear and settings.lookahead:
         raise ValueError("look-ahead needs the closed-form predictive likelihood of a linear emission; turn it off.")
-    if settings.marginal and not (linear and isinstance(model.flow, LinearFlow) and model.reset is None):
-        raise ValueError("marginal=True needs a LinearFlow, a linear emission and no reset map; turn it off.")
-    if settings.marginal and not (isinstance(proposal, ConditionedProposal) and proposal.residual is None):
-        raise ValueError("marginal=True keeps exact Gaussians: use ConditionedProposal() without a residual.")
-    if settings.marginal and not settings.gate.closed_form:
-        raise ValueError(
-            f"marginal=True has a closed-form certificate; this gate asks for {settings.gate.certificate}."
-        )
     if settings.exact_modes and settings.gate.certificate == "pilot":
         raise ValueError("the pilot certificate covers sampled modes only; use exact_modes=False with it.")
-    if settings.marginal and model.kernel.drive is not None:
-        raise ValueError("marginal=True needs a mode kernel that does not read z; this one has a drive.")
     if proposal is None and settings.gate.fixed != 1.0:
         raise ValueError("without a proposal every draw is the carrier's; use `bootstrap()` or conservative(1.0).")
 
 
 def noise_layout(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> tuple[Draw, ...]:
     """The randomness one step needs."""
-    n, m, d = settings.particles, model.modes, model.latent
-    branches = (m,) if settings.exact_modes else ()
+    n, m, d = settings.count, model.modes, model.latent
     layout = [Draw("resample", RESAMPLERS[settings.resampler].uniforms(n), "uniform")]
-    if not settings.marginal:
-        layout.append(Draw("z", (*branches, d, n), "normal"))
+    if settings.engine == "gaussian":
+        return tuple(layout)
+    if settings.engine == "drawn":
+        return (*layout, Draw("z", (d, -(-n // 2)), "normal"))
+    branches = (m,) if settings.exact_modes else ()
+    layout.append(Draw("z", (*branches, d, n), "normal"))
     if not settings.exact_modes:
         layout.append(Draw("mode", (n,), "uniform"))
-    if proposal is not None and not (settings.marginal and settings.exact_modes):
+    if proposal is not None:
         choices = population(model, settings)
         extra = 2 * strata(choices)[0] if settings.draws == "stratified" else 0
         layout.append(Draw("component", (choices + extra,), "uniform"))

@@ -1,51 +1,27 @@
-"""One step of the support-safe filter: resample, gate, propose, weigh, normalise.
+"""One step of the support-safe filter that draws: resample, gate, propose, weigh, normalise.
 
-Paper: Alg. 1 with Thm 1. Differs: λ per particle, stratified component draws, optional look-ahead, exact sums over
-modes and marginal z.
+Paper: Alg. 1 with Thm 1. Differs: λ per particle, stratified component draws, optional look-ahead and exact sums over
+modes. For the step that draws nothing see `branches`.
 """
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from vhydro.certificate import Certificate, Mixing, frozen_mixing, mixing, pilot_mixing
-from vhydro.emission import Observation
-from vhydro.filter.laws import Frame, Laws, Particles, marginal_laws, sampled_laws
-from vhydro.filter.moves import carrier_draw, exact_move, marginal_move, redrawn, sampled_move
+from vhydro.emission import PEAK_SLACK, Observation
+from vhydro.filter.branches import branch_step, initial_branches
+from vhydro.filter.drawn import drawn_step
+from vhydro.filter.faults import checked, fresh_watch
+from vhydro.filter.frames import Belief, Frame, Particles, Record, belief_of
+from vhydro.filter.laws import Laws, sampled_laws
+from vhydro.filter.moves import carrier_draw, exact_move, redrawn, sampled_move
 from vhydro.filter.resampling import resample
 from vhydro.filter.settings import FilterSettings, population
-from vhydro.gaussian import LOG_2PI, moments
 from vhydro.model import HybridModel
-from vhydro.particles import Noise, effective_share, pareto_k, strata
+from vhydro.particles import Noise, effective_share, normalised, pareto_k, strata
 from vhydro.proposal import Proposal
 from vhydro.small import log_sum, total
-
-
-class Record(NamedTuple):
-    """What a step says about itself."""
-
-    mixing: Float[Array, "*times"]  # mean λ over the particles
-    mixing_max: Float[Array, "*times"]
-    certificate: Int[Array, "*times"]  # a `Certificate`
-    certified: Bool[Array, "*times"]  # the bound is within the tolerance
-    bound: Float[Array, "*times"]  # on the relative variance of this step's normaliser, given the ancestors
-    ess: Float[Array, "*times"]  # ESS/N of the accumulated weights, which the resampling rule reads
-    step_ess: Float[Array, "*times"]  # ESS/N of this step's weights alone
-    relative_variance: Float[Array, "*times"]  # of this step's weights
-    log_normaliser: Float[Array, "*times"]  # in standardised channels inside the scan, in raw units outside
-    resampled: Bool[Array, "*times"]
-    redrawn: Bool[Array, "*times"]  # every weight was zero: the step was drawn again from the carrier alone
-    pareto_k: Float[Array, "*times"] | None
-
-
-class Belief(NamedTuple):
-    """What is believed after a step."""
-
-    mode: Float[Array, "*times modes"]
-    mean: Float[Array, "*times latent"]
-    variance: Float[Array, "*times latent"]
 
 
 def _gate(model, settings: FilterSettings, laws: Laws, log_weight, frame: Frame, noise: Noise) -> Mixing:
@@ -63,7 +39,7 @@ def _gate(model, settings: FilterSettings, laws: Laws, log_weight, frame: Frame,
         drawn = jax.vmap(lambda u, e: carrier_draw(laws.carrier, u, e)[1])(noise["pilot_mode"], noise["pilot_z"])
         likely = jax.vmap(model.emission.log_likelihood, in_axes=(0, None))(drawn, frame.seen)
         inflation = _inflation(settings, log_weight.shape[0])
-        return pilot_mixing(gate, log_weight, likely, _peak(model, frame.seen), inflation=inflation)
+        return pilot_mixing(gate, log_weight, *_below_peak(model, likely, frame.seen), inflation=inflation)
     assert gate.fixed is not None  # a gate without certificate has one
     share = jnp.full_like(log_weight, gate.fixed)
     return Mixing(share, jnp.full((), jnp.inf, share.dtype), jnp.zeros((), bool))
@@ -75,34 +51,22 @@ def _inflation(settings: FilterSettings, choices: int) -> float:
     return prime / (prime - 1) if settings.draws == "stratified" else 1.0
 
 
-def _peak(model: HybridModel, seen: Observation) -> Float[Array, ""]:
-    """The log of the largest likelihood any state can have."""
-    return total(jnp.where(seen.observed, -jnp.log(model.emission.noise) - 0.5 * LOG_2PI, 0.0))
-
-
-def _normalised(log_weight: Float[Array, "particles"]):
-    """Weights that sum to one, the log of what they summed to, and their ESS/N; equal ones if all were zero."""
-    top = jax.lax.stop_gradient(jnp.max(log_weight))
-    alive = jnp.isfinite(top)
-    weight = jnp.exp(log_weight - jnp.where(alive, top, 0.0))
-    summed = weight.sum()
-    still = jax.lax.stop_gradient(weight)
-    square = still @ still
-    log_summed = jnp.log(jnp.where(alive, summed, 1.0))
-    flat = -jnp.log(jnp.asarray(log_weight.shape[0], log_weight.dtype))
-    ess = jnp.where(alive, jax.lax.stop_gradient(summed) ** 2 / (jnp.where(alive, square, 1.0) * weight.size), 1.0)
-    # The largest is taken off first: next to a huge one the sum's logarithm would be rounded away.
-    log_weight = jnp.where(alive, log_weight - jnp.where(alive, top, 0.0) - log_summed, flat)
-    return log_weight, jnp.where(alive, top + log_summed, -jnp.inf), ess
+def _below_peak(model: HybridModel, log_likelihood: Float[Array, "..."], seen: Observation):
+    """Likelihoods with 0 for what is no number, and their stated peak: infinite, which certifies nothing, if broken."""
+    peak = model.emission.log_peak(seen)
+    broken = jnp.any(log_likelihood > peak + PEAK_SLACK)
+    return jnp.where(log_likelihood < jnp.inf, log_likelihood, -jnp.inf), jnp.where(broken, jnp.inf, peak)
 
 
 def initial(model: HybridModel, settings: FilterSettings) -> Particles:
     """A population of equal weights that the first step replaces."""
+    if settings.engine == "gaussian":
+        return initial_branches(model, settings)
     k, d = population(model, settings), model.latent
-    covariance = jnp.zeros((d, d, k), model.dtype) if settings.marginal else None
     log_weight = jnp.full(k, -jnp.log(jnp.asarray(k, model.dtype)), model.dtype)
+    watch = None if settings.outliers is None else fresh_watch(model)
     ess = jnp.ones((), model.dtype)
-    return Particles(jnp.zeros(k, jnp.int32), jnp.zeros((d, k), model.dtype), log_weight, ess, covariance)
+    return Particles(jnp.zeros(k, jnp.int32), jnp.zeros((d, k), model.dtype), log_weight, ess, None, watch)
 
 
 def _predictive(laws: Laws) -> Float[Array, "particles"]:
@@ -122,59 +86,56 @@ def filter_step(
 ) -> tuple[Particles, Record, Belief]:
     """The population after one more observation, what the step certifies, and what is believed."""
 
-    def laws_of(p: Particles) -> Laws:
-        if settings.marginal:
-            return marginal_laws(model, settings, p.mode, p.z, p.covariance, frame)
-        return sampled_laws(model, proposal, settings, p.mode, p.z, frame)
+    if settings.engine == "gaussian":
+        return branch_step(model, settings, particles, frame, noise)[:3]
+    if settings.engine == "drawn":
+        return drawn_step(model, settings, particles, frame, noise)
+    frame, alarm = checked(model, particles.watch, frame, settings.outliers)
 
     # Look ahead and resample.
     allowed = frame.valid & ~frame.first
+    held = particles._replace(log_weight=None, ess=None, watch=None)
     if settings.lookahead:
-        laws = laws_of(particles)
+        laws, verdict = sampled_laws(model, proposal, settings, held, particles.log_weight, frame, alarm)
         ahead = _predictive(laws)
         ess = effective_share(jax.lax.stop_gradient(particles.log_weight + ahead))
-        laws, log_weight, resampled = resample(laws, particles.log_weight, ahead, ess, settings, noise, allowed)
+        laws, log_weight, resampled, _ = resample(laws, particles.log_weight, ahead, ess, settings, noise, allowed)
     else:
-        held = particles._replace(log_weight=None, ess=None)
-        held, log_weight, resampled = resample(
+        held, log_weight, resampled, _ = resample(
             held, particles.log_weight, None, particles.ess, settings, noise, allowed
         )
-        laws = laws_of(held)
+        laws, verdict = sampled_laws(model, proposal, settings, held, log_weight, frame, alarm)
+    frame = frame._replace(seen=verdict.seen)
 
     # Gate: λ before anything is drawn.
     mixed = _gate(model, settings, laws, log_weight, frame, noise)
 
     # Propose from Q_λ and weigh by g p / q_λ.
-    if settings.marginal:
-        moved = marginal_move(settings, laws, mixed, noise)
-    else:
-        move = exact_move if settings.exact_modes else sampled_move
-        moved = move(model, settings, laws, mixed, frame, noise)
+    move = exact_move if settings.exact_modes else sampled_move
+    moved = move(model, settings, laws, mixed, frame, noise)
     lost = jnp.zeros((), bool)
-    if laws.guide is not None and not settings.marginal and not settings.exact_modes:
+    if laws.guide is not None and not settings.exact_modes:
         lost = ~jnp.any(jnp.isfinite(moved.log_gain + log_weight)) & frame.valid
         moved = redrawn(model, laws.carrier, moved, frame, noise, lost)
 
     # Normalise; a particle that left the numbers has weight zero.
     z = jnp.where(jnp.isfinite(moved.z), moved.z, 0.0)
     whole = jnp.isfinite(total(moved.z)) & ~jnp.isnan(moved.log_gain)
-    covariance = moved.covariance
-    if covariance is not None:
-        whole = whole & jnp.isfinite(covariance.sum((0, 1)))
-        covariance = jnp.where(whole, covariance, 0.0)
     log_gain = jnp.where(whole, moved.log_gain, -jnp.inf)
     repeats = log_gain.shape[0] // log_weight.shape[0]
     log_weight = jnp.tile(log_weight, repeats) + log_gain
-    log_weight, log_normaliser, ess = _normalised(log_weight)
+    log_weight, log_normaliser, ess = normalised(log_weight)
+    # The draws' own estimate was zero: what was drawn instead serves the belief, and counts as no evidence.
+    log_normaliser = jnp.where(lost, -jnp.inf, log_normaliser)
 
-    after = Particles(moved.mode, z, log_weight, ess, covariance)
+    after = Particles(moved.mode, z, log_weight, ess, None, verdict.watch)
     after = jax.tree.map(lambda new, old: jnp.where(frame.valid, new, old), after, particles)
     step_ess = effective_share(log_gain)
     record = Record(
         mixing=mixed.share.mean(),
         mixing_max=mixed.share.max(),
         certificate=jnp.asarray(_CODES[settings.gate.certificate], jnp.int32),
-        certified=mixed.certified,
+        certified=mixed.certified & verdict.trusted & jnp.isfinite(log_normaliser),
         bound=mixed.bound,
         ess=after.ess,
         step_ess=step_ess,
@@ -183,6 +144,10 @@ def filter_step(
         resampled=resampled,
         redrawn=lost,
         pareto_k=pareto_k(log_weight) if settings.pareto else None,
+        surprise=jnp.where(frame.valid, verdict.surprise, 0.0),
+        outliers=jnp.where(frame.valid, verdict.outliers, 0),
+        refused=verdict.refused & frame.valid,
+        cut=jnp.zeros((), model.dtype),
     )
     return after, record, belief_of(model, after)
 
@@ -194,13 +159,3 @@ _CODES = {
     "pilot": Certificate.PILOT,
     "frozen": Certificate.FROZEN,
 }
-
-
-def belief_of(model: HybridModel, particles: Particles) -> Belief:
-    """The mode posterior and the moments of z under a weighted population."""
-    weight = jnp.exp(particles.log_weight)
-    mode = jnp.stack([jnp.where(particles.mode == m, weight, 0.0).sum() for m in range(model.modes)])
-    mean, variance = moments(particles.log_weight, particles.z)
-    if particles.covariance is not None:
-        variance = variance + jnp.einsum("iin,n->i", particles.covariance, weight)
-    return Belief(mode, mean, variance)

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
+from vhydro.emission import LinearEmission
 from vhydro.episodes import Episode
 from vhydro.flow import LinearFlow
 from vhydro.model import HybridModel
@@ -31,6 +32,7 @@ def clamped_predictions(
     rows = episode.steps + 1
     if not 0 <= start < end <= rows or end < 2:
         raise ValueError(f"rows {start} to {end} of a log with {rows} rows; expected some of them, past the first.")
+    assert isinstance(model.emission, LinearEmission)
     gain = np.diagonal(np.asarray(model.flow.port, np.float64), axis1=1, axis2=2)
     noise, sensor = np.asarray(model.noise, np.float64), np.asarray(model.emission.noise, np.float64)
     values = (episode.observations - np.asarray(model.shift, np.float64)) / np.asarray(model.scale, np.float64)

@@ -1,0 +1,254 @@
+"""Gaussian branches: a particle is a mode path with a Gaussian over z, and every next mode is followed.
+
+Nothing is drawn within a step. Each of N branches becomes M, one per next mode, moved and updated by Kalman's formulas;
+at the next step the N·M are reduced to N again without bias (`resampling.cut_to_once`), which is the only place where
+chance enters. Where a mode is not linear, or its kernel reads z, the move is linearised at the branch's mean;
+`correction` then makes the estimate unbiased.
+"""
+
+from functools import reduce
+from operator import add
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from vhydro.certificate import Certificate
+from vhydro.emission import LinearEmission, Observation
+from vhydro.filter.faults import checked, fresh_watch, surprises
+from vhydro.filter.frames import Belief, Frame, Particles, Record, belief_of
+from vhydro.filter.resampling import resample
+from vhydro.filter.settings import FilterSettings
+from vhydro.flow import LinearFlow, kept_momenta
+from vhydro.gaussian import LOG_2PI
+from vhydro.model import HybridModel
+from vhydro.particles import Noise, effective_share, normalised
+from vhydro.small import UNROLL, matvec, over
+
+
+class Move(NamedTuple):
+    """Where every next mode takes each branch: `z' ≈ mean + matrix (z − z_now)`, before the transition's noise."""
+
+    log_mode: Float[Array, "modes particles"]
+    mean: Float[Array, "modes latent particles"]
+    matrix: Float[Array, "modes latent latent _particles"]  # particle axis of length one where all branches share it
+
+
+class Trace(NamedTuple):
+    """What `correction` needs of a step; branch j of N·M is in mode `j // N` and came from `parent[j % N]`."""
+
+    parent: Int[Array, "*times particles"]
+    mean: Float[Array, "*times latent branches"]
+    covariance: Float[Array, "*times latent latent branches"]
+    ahead: Float[Array, "*times latent branches"]  # the mean before the update
+    matrix: Float[Array, "*times latent latent branches"]
+    log_gain: Float[Array, "*times branches"]
+    extra: Float[Array, "*times modes latent"] | None  # variance that was added to the transition's
+    frame: Frame  # with the faults taken out
+
+
+def is_exact(model: HybridModel) -> bool:
+    """Whether Gaussian branches are the model itself and nothing has to be corrected."""
+    return model.flow.affine and model.kernel.drive is None
+
+
+def move(model: HybridModel, mode, z: Float[Array, "latent particles"], frame: Frame) -> Move:
+    """The linearised move of every branch into every next mode."""
+    log_mode = model.kernel.log_probability(mode, z, frame.action)
+    if model.reset is None and isinstance(model.flow, LinearFlow):
+        return Move(log_mode, model.flow.shared_step(z, frame.action), over(model.flow.matrix, 1))
+
+    starts, kept = jnp.broadcast_to(z, (model.modes, *z.shape)), None
+    if model.reset is not None:
+        kept = model.reset.starts(mode, jnp.ones_like(z))
+        starts = kept * z
+    mean = jax.lax.optimization_barrier(model.flow.step(starts, frame.action, frame.dt))
+    matrix = model.flow.jacobian(starts, mean, frame.action, frame.dt)
+    return Move(log_mode, mean, matrix if kept is None else matrix * kept[:, None])
+
+
+def move_in(model: HybridModel, before, mode, z: Float[Array, "latent particles"], frame: Frame):
+    """The mean and the matrix of `move` for each branch's own next mode alone."""
+    kept = kept_momenta(model.reset, before, mode, z)
+    mean = model.flow.step_in(mode, kept * z, frame.action, frame.dt)
+    return mean, model.flow.jacobian_in(mode, kept * z, mean, frame.action, frame.dt) * kept[None]
+
+
+def moved_covariance(
+    matrix: Float[Array, "*modes latent latent _particles"], covariance: Float[Array, "latent latent particles"]
+) -> Float[Array, "*modes latent latent particles"]:
+    """`F V Fᵀ` of every mode and branch."""
+    latent = covariance.shape[0]
+    if matrix.shape[-1] == 1:
+        half = matvec(matrix[..., 0], covariance)
+    else:
+        half = reduce(add, (matrix[..., :, k, None, :] * covariance[k] for k in range(latent)))
+    if latent**2 > UNROLL and matrix.shape[-1] == 1:
+        return jnp.einsum("...ikn,...lk->...iln", half, matrix[..., 0])
+    return reduce(add, (half[..., :, k, None, :] * matrix[..., None, :, k, :] for k in range(latent)))
+
+
+def transition_covariance(
+    model: HybridModel, extra: Float[Array, "modes latent"] | None
+) -> Float[Array, "modes latent latent"]:
+    """The covariance of every mode's noise, and what a fault adds to it."""
+    identity = jnp.eye(model.latent, dtype=model.dtype)
+    scale = model.noise_scale
+    full = scale[..., None] ** 2 * identity if scale.ndim == 2 else scale @ jnp.swapaxes(scale, -1, -2)
+    return full if extra is None else full + extra[..., None] * identity
+
+
+class Updated(NamedTuple):
+    """Gaussians after a reading and how likely it was to each."""
+
+    log_evidence: Float[Array, "*modes particles"]
+    mean: Float[Array, "*modes latent particles"]
+    covariance: Float[Array, "*modes latent latent particles"]
+
+
+def updated(
+    emission: LinearEmission,
+    mean: Float[Array, "*modes latent particles"],
+    covariance: Float[Array, "*modes latent latent particles"],
+    seen: Observation,
+) -> Updated:
+    """Kalman's update, channel by channel: no factorisation, and a hidden channel is one that is skipped.
+
+    Correlated sensors are made independent first, by the factor of their covariance that all branches share.
+    """
+    rows, value, sds = emission.dense(), seen.value - emission.offset, emission.noise
+    if emission.noise_lower is not None:
+        factor = emission.noise_factor(seen.observed)
+        sds = jnp.diagonal(factor)
+        unit = factor / sds
+        both = jnp.concatenate([rows, value[:, None]], axis=1) * seen.observed[:, None]
+        solved = jax.scipy.linalg.solve_triangular(unit, both, lower=True, unit_diagonal=True)
+        rows, value = solved[:, :-1], solved[:, -1]
+    latent = mean.shape[-2]
+    log_evidence = jnp.zeros_like(mean[..., 0, :])
+    axes = emission.axes if emission.noise_lower is None else None
+    for c in range(rows.shape[0]):
+        row, seen_here = rows[c], seen.observed[c]
+        picked = (axes[c],) if axes is not None else tuple(range(latent))
+        # Written down once: fused into every entry of the update, these sums would be computed for each of them.
+        across = jax.lax.optimization_barrier(reduce(add, (covariance[..., j, :] * row[j] for j in picked)))
+        whole = reduce(add, (across[..., j, :] * row[j] for j in picked)) + sds[c] ** 2
+        error = value[c] - reduce(add, (mean[..., j, :] * row[j] for j in picked))
+        inverse = 1 / whole
+        log_evidence = log_evidence - jnp.where(seen_here, 0.5 * (LOG_2PI + jnp.log(whole) + error**2 * inverse), 0.0)
+        gain = jnp.where(seen_here, across * inverse[..., None, :], 0.0)
+        mean = mean + gain * error[..., None, :]
+        covariance = jax.lax.optimization_barrier(covariance - gain[..., :, None, :] * across[..., None, :, :])
+    return Updated(jnp.where(jnp.isnan(log_evidence), -jnp.inf, log_evidence), mean, covariance)
+
+
+def channel_moments(
+    emission: LinearEmission, mean: Float[Array, "modes latent particles"], covariance
+) -> tuple[Float[Array, "modes channels particles"], Float[Array, "modes channels particles"]]:
+    """The mean and variance of every channel's reading under every branch."""
+    expected = jax.vmap(emission.mean)(mean)
+    if emission.axes is not None:
+        index = jnp.asarray(emission.axes)
+        spread = over(emission.gain**2, 1) * covariance[:, index, index]
+    else:
+        rows, latent = emission.dense(), range(mean.shape[1])
+        across = [reduce(add, (over(rows[:, k], 1) * covariance[:, None, j, k] for k in latent)) for j in latent]
+        spread = reduce(add, (over(rows[:, j], 1) * across[j] for j in latent))
+    return expected, spread + over(emission.channel_noise**2, 1)
+
+
+def initial_branches(model: HybridModel, settings: FilterSettings) -> Particles:
+    """Branches of equal weight that the first step replaces."""
+    count, d = settings.count * model.modes, model.latent
+    return Particles(
+        jnp.repeat(jnp.arange(model.modes, dtype=jnp.int32), settings.count),
+        jnp.zeros((d, count), model.dtype),
+        jnp.full(count, -jnp.log(jnp.asarray(count, model.dtype)), model.dtype),
+        jnp.ones((), model.dtype),
+        jnp.zeros((d, d, count), model.dtype),
+        None if settings.outliers is None else fresh_watch(model),
+    )
+
+
+def branch_step(
+    model: HybridModel, settings: FilterSettings, particles: Particles, frame: Frame, noise: Noise
+) -> tuple[Particles, Record, Belief, Trace]:
+    """The branches after one more reading, what the step certifies, what is believed, and what a correction needs."""
+    emission = model.emission
+    assert isinstance(emission, LinearEmission)
+    assert particles.covariance is not None
+    frame, alarm = checked(model, particles.watch, frame, settings.outliers)
+
+    # Reduce N·M branches to N.
+    indices = jnp.arange(particles.mode.shape[0], dtype=jnp.int32)
+    held = (particles.mode, particles.z, particles.covariance, indices)
+    allowed = frame.valid & ~frame.first
+    (mode, z, covariance, parent), log_weight, resampled, cut = resample(
+        held, particles.log_weight, None, particles.ess, settings, noise, allowed
+    )
+
+    # Follow every mode.
+    start, ahead = model.start(), move(model, mode, z, frame)
+    log_mode = jnp.where(frame.first, over(start.log_mode, 1), ahead.log_mode)
+    mean = jnp.where(frame.first, over(start.mean, 1), ahead.mean)
+    identity = jnp.eye(model.latent, dtype=model.dtype)
+    first_noise = model.start_scale[..., None] ** 2 * identity
+    own = over(jnp.where(frame.first, first_noise, transition_covariance(model, alarm.extra)), 1)
+    spread = jnp.where(frame.first, 0.0, moved_covariance(ahead.matrix, covariance)) + own
+
+    # Kept as they are here: fused into each of their uses they would be computed several times over.
+    mean, spread = jax.lax.optimization_barrier((mean, spread))
+
+    # Hide what nothing explains, update by the rest.
+    seen_as = jax.lax.stop_gradient((*channel_moments(emission, mean, spread), log_weight + log_mode))
+    surprise = surprises(*seen_as, frame.seen)
+    verdict = alarm.verdict(model, frame, surprise)
+    after = jax.lax.optimization_barrier(updated(emission, mean, spread, verdict.seen))
+
+    # Weigh; a branch that left the numbers has weight zero.
+    log_gain = log_mode + after.log_evidence
+    whole = jnp.isfinite(after.mean.sum(1)) & jnp.isfinite(after.covariance.sum((1, 2))) & ~jnp.isnan(log_gain)
+    log_gain = jnp.where(whole, log_gain, -jnp.inf)
+    flat_gain = log_gain.reshape(-1)
+    log_weight, log_normaliser, ess = normalised(jnp.tile(log_weight, model.modes) + flat_gain)
+    new_z = _flat(jnp.where(whole[:, None], after.mean, 0.0), 1)
+    new_covariance = _flat(jnp.where(whole[:, None, None], after.covariance, 0.0), 2)
+    modes = jnp.repeat(jnp.arange(model.modes, dtype=jnp.int32), settings.count)
+    new = Particles(modes, new_z, log_weight, ess, new_covariance, verdict.watch)
+    new = jax.tree.map(lambda x, old: jnp.where(frame.valid, x, old), new, particles)
+
+    exact = is_exact(model)
+    dtype = log_weight.dtype
+    step_ess = effective_share(jax.lax.stop_gradient(flat_gain))
+    zero = jnp.zeros((), dtype)
+    bound = zero if exact else jnp.full((), jnp.inf, dtype)  # given the ancestors nothing is left to chance
+    record = Record(
+        mixing=zero,
+        mixing_max=zero,
+        certificate=jnp.asarray(Certificate.SUMMED if exact else Certificate.NONE, jnp.int32),
+        certified=verdict.trusted & jnp.isfinite(log_normaliser) & exact,
+        bound=jnp.where(jnp.isfinite(log_normaliser), bound, jnp.inf),
+        ess=new.ess,
+        step_ess=step_ess,
+        relative_variance=1 / jnp.maximum(step_ess, 1 / flat_gain.shape[0]) - 1,
+        log_normaliser=jnp.where(frame.valid, log_normaliser, 0.0),
+        resampled=resampled,
+        redrawn=jnp.zeros((), bool),
+        pareto_k=None,
+        surprise=jnp.where(frame.valid, verdict.surprise, 0.0),
+        outliers=jnp.where(frame.valid, verdict.outliers, 0),
+        refused=verdict.refused & frame.valid,
+        cut=jnp.where(allowed, cut, 0.0),
+    )
+    matrix = jnp.broadcast_to(ahead.matrix, (*ahead.matrix.shape[:3], settings.count))
+    trace = Trace(
+        parent, new.z, new.covariance, _flat(mean, 1), _flat(matrix, 2), flat_gain, alarm.extra,
+        frame._replace(seen=verdict.seen),
+    )  # fmt: skip
+    return new, record, belief_of(model, new), trace
+
+
+def _flat(values: Float[Array, "modes *small particles"], axes: int) -> Float[Array, "..."]:
+    """(modes, small axes, particles) as (small axes, modes · particles)."""
+    return jnp.concatenate(list(values), axis=axes)

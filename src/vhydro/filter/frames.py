@@ -1,0 +1,78 @@
+"""What a filter step is given, what it carries on and what it reports."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from vhydro.emission import Observation
+from vhydro.gaussian import moments
+from vhydro.model import HybridModel
+
+
+class Frame(NamedTuple):
+    """One time step of a log, standardised."""
+
+    action: Float[Array, "*times inputs"]
+    seen: Observation
+    dt: Float[Array, "*times"]
+    first: Bool[Array, "*times"]  # the state's start law applies, no transition
+    valid: Bool[Array, "*times"]
+
+
+class Watch(NamedTuple):
+    """What the filter remembers of faults; see `faults`."""
+
+    missed: Int[Array, "*times channels"]  # readings hidden in a row
+    quiet: Int[Array, "*times"]  # steps since the last fault
+    level: Float[Array, "*times inputs"]  # mean square of the actions so far, standardised, at least 1
+
+
+class Particles(NamedTuple):
+    """A weighted population. `covariance` is there when z is a Gaussian, of which `z` is then the mean."""
+
+    mode: Int[Array, "*times particles"]
+    z: Float[Array, "*times latent particles"]
+    log_weight: Float[Array, "*times particles"]
+    ess: Float[Array, "*times"]  # ESS/N of the weights, which the resampling rule reads
+    covariance: Float[Array, "*times latent latent particles"] | None = None
+    watch: Watch | None = None
+
+
+class Record(NamedTuple):
+    """What a step says about itself."""
+
+    mixing: Float[Array, "*times"]  # mean λ over the particles
+    mixing_max: Float[Array, "*times"]
+    certificate: Int[Array, "*times"]  # a `Certificate`
+    certified: Bool[Array, "*times"]  # the bound is within the tolerance, and nothing was a fault
+    bound: Float[Array, "*times"]  # on the relative variance of this step's normaliser, given the ancestors
+    ess: Float[Array, "*times"]  # ESS/N of the accumulated weights, which the resampling rule reads
+    step_ess: Float[Array, "*times"]  # ESS/N of this step's weights alone
+    relative_variance: Float[Array, "*times"]  # of this step's weights
+    log_normaliser: Float[Array, "*times"]  # in standardised channels inside the scan, in raw units outside
+    resampled: Bool[Array, "*times"]
+    redrawn: Bool[Array, "*times"]  # every weight was zero: the step was drawn again from the carrier alone
+    pareto_k: Float[Array, "*times"] | None
+    surprise: Float[Array, "*times channels"]  # −log₁₀ of the chance of so far-off a reading; −1: unknown
+    outliers: Int[Array, "*times"]  # readings hidden as sensor faults
+    refused: Bool[Array, "*times"]  # the action was taken for a fault
+    cut: Float[Array, "*times"]  # weight of the branches that a draw had to choose among, when it was reduced
+
+
+class Belief(NamedTuple):
+    """What is believed after a step."""
+
+    mode: Float[Array, "*times modes"]
+    mean: Float[Array, "*times latent"]
+    variance: Float[Array, "*times latent"]
+
+
+def belief_of(model: HybridModel, particles: Particles) -> Belief:
+    """The mode posterior and the moments of z under a weighted population."""
+    weight = jnp.exp(particles.log_weight)
+    mode = jnp.stack([jnp.where(particles.mode == m, weight, 0.0).sum() for m in range(model.modes)])
+    mean, variance = moments(particles.log_weight, particles.z)
+    if particles.covariance is not None:
+        variance = variance + jnp.einsum("iin,n->i", particles.covariance, weight)
+    return Belief(mode, mean, variance)
