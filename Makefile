@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench-filter bench-laws bench-audit audit-laws audit-support audit-modes soak maniskill clean sawyer
+.PHONY: help demo test check format bench-filter bench-path bench-laws bench-audit audit-laws audit-support audit-modes soak maniskill clean sawyer
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,9 @@ $(VENV)/.peers: $(READY)
 
 bench-filter: $(VENV)/.peers .venv-particles/.ready ## speed of the filter beside cuthbert and particles
 	$(BIN)/python benchmarks/filter.py
+
+bench-path: $(VENV)/.peers ## evidence and learning against truth, over whole logs; hours on two cores (--part gaps, learning, efficiency)
+	cd benchmarks && ../$(BIN)/python path.py $(PATH_OPTIONS)
 
 $(VENV)/.sindy: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pysindy==2.1.0'
