@@ -100,8 +100,8 @@ def test_a_linear_model_needs_no_correction_and_the_correction_agrees(short_wind
 
     assert model(2).flow.affine
     assert not model(3).flow.affine
-    exact = evidences(model(2), log, FilterSettings(particles=4096), 1)[0]
-    around = evidences(model(3), log, FilterSettings(particles=256), 20)
+    exact = evidences(model(2), log, FilterSettings(particles=512), 1)[0]
+    around = evidences(model(3), log, FilterSettings(particles=128), 20)
     assert abs(around.mean() - exact) < 4 * around.std() / np.sqrt(20) + 1e-3
 
 
