@@ -1,8 +1,6 @@
 """Hybrid systems to hold evidence and learning against: a mass with three modes, and the four known laws."""
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from vhydro.episodes import Episode, episode
@@ -97,7 +95,3 @@ def three_mode_start(key) -> HybridModel:
     drawn = np.asarray(jax.random.normal(key, (3, 2))) * 2.0
     coefficients = [[f, 0, abs(k), 0, 0.5] for f, k in drawn]
     return three_mode_model(coefficients, np.stack([np.diag([0, 0.4])] * 3), [[0], [0.5]], (0.1, 0.2), 0.9, 0.1)
-
-
-def as_float64(model: HybridModel) -> HybridModel:
-    return jax.tree.map(lambda x: x.astype(jnp.float64) if eqx.is_inexact_array(x) else x, model)

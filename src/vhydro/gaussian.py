@@ -320,6 +320,14 @@ def backward_solved(factor: Float[Array, "latent latent particles"], right: list
     return out
 
 
+def gain_back(
+    factor: Float[Array, "latent latent particles"], cross: Float[Array, "latent latent particles"]
+) -> Float[Array, "latent latent particles"]:
+    """`V Fᵀ S⁻¹`, the smoother's gain, from the factor of S and `cross = F V`."""
+    columns = range(cross.shape[1])
+    return jnp.stack([jnp.stack(backward_solved(factor, forward_solved(factor, cross[:, k]))) for k in columns])
+
+
 def factored_log_density(residual: Float[Array, "latent particles"], factor) -> Float[Array, "particles"]:
     white = jnp.stack(forward_solved(factor, residual))
     log_det = sum(jnp.log(factor[i, i]) for i in range(factor.shape[0]))

@@ -13,8 +13,8 @@ pretend otherwise:
 
 The gradient through resampling is dropped (as FIVO does) where modes are drawn, unless `settings.soft < 1`; where they
 are summed the reduction keeps it, because dropping it there is wrong at any number of particles. `auto` takes
-`gaussian` where the filter would take Gaussian branches and there is no guide to learn, and `fixed` otherwise;
-`benchmarks/estimators.py` compares them.
+`gaussian` where the filter would take Gaussian branches and there is no guide to learn, and `fixed` otherwise.
+`benchmarks/estimators.py` compares `exact` and `fixed`; its results are of `exact` before reductions kept a gradient.
 """
 
 from dataclasses import replace

@@ -12,7 +12,7 @@ from vhydro.episodes import Batch, Episode, pad
 from vhydro.filter import Belief, Filtered, FilterSettings, Frame, Particles, belief_of
 from vhydro.filter.branches import move, moved_covariance, transition_covariance
 from vhydro.filter.run import frames_of, padded_length, prepared, refuse_other_channels
-from vhydro.gaussian import backward_solved, factored, factored_log_density, forward_solved, log_density, times
+from vhydro.gaussian import factored, factored_log_density, gain_back, log_density, times
 from vhydro.model import HybridModel
 from vhydro.small import over, pick
 
@@ -63,8 +63,7 @@ def _gaussian_before(model: HybridModel, particles: Particles, frame: Frame, lat
     mean, own = particles.z[:, index], particles.covariance[:, :, index]
     root = jnp.moveaxis(factor[later.mode, :, :, index], 0, -1)
     cross = jnp.einsum("nij,jkn->ikn", matrix[later.mode, :, :, index], own)  # F V
-    latent = range(model.latent)
-    gain = jnp.stack([jnp.stack(backward_solved(root, forward_solved(root, cross[:, k]))) for k in latent])
+    gain = gain_back(root, cross)
     error = later.z - ahead.mean[later.mode, :, index].T
     shift = jnp.where(moves, times(gain, error), 0.0)
     left = own - jnp.where(moves, jnp.einsum("ijn,jkn->ikn", gain, cross), 0.0)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from vhydro.certificate import Certificate
 from vhydro.emission import LinearEmission, Observation
@@ -51,6 +51,11 @@ class Trace(NamedTuple):
 def is_exact(model: HybridModel) -> bool:
     """Whether Gaussian branches are the model itself and nothing has to be corrected."""
     return model.flow.affine and model.kernel.drive is None
+
+
+def corrects(model: HybridModel, settings: FilterSettings) -> bool:
+    """Whether these settings filter this model by branches that have to be corrected."""
+    return settings.engine == "gaussian" and settings.corrected and not is_exact(model)
 
 
 def move(model: HybridModel, mode, z: Float[Array, "latent particles"], frame: Frame) -> Move:
@@ -97,6 +102,14 @@ def transition_covariance(
     scale = model.noise_scale
     full = scale[..., None] ** 2 * identity if scale.ndim == 2 else scale @ jnp.swapaxes(scale, -1, -2)
     return full if extra is None else full + extra[..., None] * identity
+
+
+def row_covariance(
+    model: HybridModel, extra: Float[Array, "modes latent"] | None, first: Bool[Array, ""]
+) -> Float[Array, "modes latent latent"]:
+    """The covariance with which a row is entered: the start law's in the first, else the transition's."""
+    start = model.start_scale[..., None] ** 2 * jnp.eye(model.latent, dtype=model.dtype)
+    return jnp.where(first, start, transition_covariance(model, extra))
 
 
 class Updated(NamedTuple):
@@ -159,13 +172,13 @@ def channel_moments(
 
 
 def initial_branches(model: HybridModel, settings: FilterSettings) -> Particles:
-    """Branches of equal weight that the first step replaces."""
+    """One branch, which the first step replaces, and room for the others."""
     count, d = settings.count * model.modes, model.latent
     return Particles(
         jnp.repeat(jnp.arange(model.modes, dtype=jnp.int32), settings.count),
         jnp.zeros((d, count), model.dtype),
-        jnp.full(count, -jnp.log(jnp.asarray(count, model.dtype)), model.dtype),
-        jnp.ones((), model.dtype),
+        jnp.full(count, -jnp.inf, model.dtype).at[0].set(0.0),
+        jnp.asarray(1 / count, model.dtype),
         jnp.zeros((d, d, count), model.dtype),
         None if settings.outliers is None else fresh_watch(model),
     )
@@ -192,9 +205,7 @@ def branch_step(
     start, ahead = model.start(), move(model, mode, z, frame)
     log_mode = jnp.where(frame.first, over(start.log_mode, 1), ahead.log_mode)
     mean = jnp.where(frame.first, over(start.mean, 1), ahead.mean)
-    identity = jnp.eye(model.latent, dtype=model.dtype)
-    first_noise = model.start_scale[..., None] ** 2 * identity
-    own = over(jnp.where(frame.first, first_noise, transition_covariance(model, alarm.extra)), 1)
+    own = over(row_covariance(model, alarm.extra, frame.first), 1)
     spread = jnp.where(frame.first, 0.0, moved_covariance(ahead.matrix, covariance)) + own
 
     # Kept as they are here: fused into each of their uses they would be computed several times over.

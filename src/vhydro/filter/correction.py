@@ -22,14 +22,14 @@ from vhydro.filter.branches import (
     Trace,
     move_in,
     moved_covariance,
-    transition_covariance,
+    row_covariance,
     updated,
 )
 from vhydro.filter.frames import Frame, Particles
 from vhydro.filter.resampling import cut_to_once
 from vhydro.filter.settings import FilterSettings
 from vhydro.flow import kept_momenta
-from vhydro.gaussian import LOG_2PI, backward_solved, factored, factored_log_density, forward_solved, times
+from vhydro.gaussian import LOG_2PI, factored, factored_log_density, gain_back, times
 from vhydro.model import HybridModel
 from vhydro.particles import RESAMPLERS, Draw, Noise, normalised
 from vhydro.small import over, pick
@@ -65,7 +65,6 @@ class Corrected(NamedTuple):
     anchor: Anchor
     kept: Lineages
     log_factor: Float[Array, ""]
-    ess: Float[Array, ""]  # of the factors, as a share
 
 
 # --- lineages ---------------------------------------------------------------------------------------------------------
@@ -93,12 +92,9 @@ def _traced(trace: Trace, last: Int[Array, "particles"], count: int) -> tuple[Li
 
 def _noises(model: HybridModel, lines: Lineages) -> Float[Array, "rows modes latent latent"]:
     """The covariance of every row's transition into every mode; of the start law in the first row."""
-    rows = lines.mode.shape[0]
-    own = jnp.broadcast_to(transition_covariance(model, None), (rows, model.modes, model.latent, model.latent))
-    identity = jnp.eye(model.latent, dtype=model.dtype)
-    if lines.extra is not None:
-        own = own + lines.extra[..., None] * identity
-    return jnp.where(lines.frame.first[:, None, None, None], model.start_scale[..., None] ** 2 * identity, own)
+    if lines.extra is None:
+        return jax.vmap(lambda first: row_covariance(model, None, first))(lines.frame.first)
+    return jax.vmap(lambda extra, first: row_covariance(model, extra, first))(lines.extra, lines.frame.first)
 
 
 def _by_mode(values: Float[Array, "rows modes *small"], mode: Int[Array, "rows particles"]):
@@ -127,8 +123,7 @@ def _backward_laws(model: HybridModel, lines: Lineages) -> Backward:
         spread = moved_covariance(matrix, covariance) + noise
         factor = factored(spread)
         cross = jnp.sum(matrix[:, :, None] * covariance[None], axis=1)  # F V
-        columns = [jnp.stack(backward_solved(factor, forward_solved(factor, cross[:, k]))) for k in range(model.latent)]
-        gain = jnp.where(moves, jnp.stack(columns), 0.0)  # V Fᵀ spread⁻¹
+        gain = jnp.where(moves, gain_back(factor, cross), 0.0)
         left = covariance - jnp.sum(gain[:, :, None] * cross[None], axis=1)
         return gain, factored(0.5 * (left + jnp.swapaxes(left, 0, 1))), spread
 
@@ -207,7 +202,6 @@ def _filtered_again(model: HybridModel, lines: Lineages, anchor: Anchor) -> Line
     emission = model.emission
     assert isinstance(emission, LinearEmission)
     latent, n = anchor.z.shape
-    identity = jnp.eye(latent, dtype=model.dtype)
     start = model.start()
 
     def one(carry, line: Lineages):
@@ -217,9 +211,7 @@ def _filtered_again(model: HybridModel, lines: Lineages, anchor: Anchor) -> Line
         log_mode = jnp.where(frame.first, over(start.log_mode, 1), log_mode)
         mean, matrix = move_in(model, mode, line.mode, z, frame)
         mean = jnp.where(frame.first, pick(over(start.mean, 1), line.mode), mean)
-        own = jnp.where(
-            frame.first, model.start_scale[..., None] ** 2 * identity, transition_covariance(model, line.extra)
-        )
+        own = row_covariance(model, line.extra, frame.first)
         spread = jnp.where(frame.first, 0.0, moved_covariance(matrix, covariance)) + pick(over(own, 1), line.mode)
         after = updated(emission, mean, spread, frame.seen)
         log_gain = pick(log_mode, line.mode) + after.log_evidence
@@ -263,8 +255,8 @@ def _chosen(log_weight: Float[Array, "branches"], settings: FilterSettings, nois
     as many different branches as they can.
     """
     n = settings.count
-    spread = cut_to_once(log_weight, n)[0]
-    chance = 0.5 * (jnp.exp(spread) + jnp.exp(log_weight))
+    spread = jnp.where(jnp.isfinite(log_weight), jnp.exp(cut_to_once(log_weight, n)[0]), 0.0)
+    chance = 0.5 * (spread / spread.sum() + jnp.exp(log_weight))
     index = RESAMPLERS[settings.resampler].ancestors(chance, noise["resample"], n)
     return index, (log_weight - jnp.log(n * chance))[index]
 
@@ -320,7 +312,7 @@ def _reweighted(settings, particles, anchor: Anchor, again: Lineages, log_weight
         mode=padded(mode, 0), z=padded(z, 0.0), covariance=padded(covariance, 0.0),
         log_weight=padded(log_weight, -jnp.inf), ess=ess * n / count,
     )  # fmt: skip
-    return Corrected(new, anchor, again, log_mean, ess)
+    return Corrected(new, anchor, again, log_mean)
 
 
 def concluded(model: HybridModel, particles: Particles, anchor: Anchor, kept: Lineages, normal) -> Float[Array, ""]:

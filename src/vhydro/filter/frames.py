@@ -57,7 +57,7 @@ class Record(NamedTuple):
     surprise: Float[Array, "*times channels"]  # −log₁₀ of the chance of so far-off a reading; −1: unknown
     outliers: Int[Array, "*times"]  # readings hidden as sensor faults
     refused: Bool[Array, "*times"]  # the action was taken for a fault
-    cut: Float[Array, "*times"]  # weight of the branches that a draw had to choose among, when it was reduced
+    cut: Float[Array, "*times"]  # variance that reducing the branches may add, see `resample`
 
 
 class Belief(NamedTuple):

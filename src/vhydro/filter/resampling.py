@@ -60,6 +60,8 @@ def resample(
     if reduced:
         tree, log_weight = resampled(None)
         return tree, log_weight, allowed, chance
+    if settings.engine == "gaussian":  # one mode: nothing to choose among
+        return tree, log_weight, jnp.zeros((), bool), chance
     if settings.ess_threshold == 0:
         return tree, log_weight, jnp.zeros((), bool), chance
     wanted = allowed & ((ess < settings.ess_threshold) | (settings.ess_threshold == 1))
@@ -75,8 +77,9 @@ def cut_to_once(log_weight: Float[Array, "parents"], count: int) -> tuple[Float[
 
     A branch above c is kept as it is and the others share what is left, with the least variance of all unbiased
     schemes (Fearnhead & Clifford 2003). Above all, with systematic resampling nothing is kept twice: a Gaussian
-    branch has no noise of its own, so a second copy would be wasted work for ever. Found by Michelot's rounds: what
-    must be kept is taken off first.
+    branch has no noise of its own, so a second copy would be wasted work for ever: where fewer than `count` have any
+    weight, each is kept and the places left go to those without. Found by Michelot's rounds: what must be kept is
+    taken off first.
     """
     log_weight = jax.lax.stop_gradient(log_weight)
     weight = jnp.exp(log_weight)
@@ -91,4 +94,7 @@ def cut_to_once(log_weight: Float[Array, "parents"], count: int) -> tuple[Float[
         kept = weight >= cut
     log_chance = jnp.where(kept, jnp.log(cut), log_weight)
     chance = jnp.where(kept, 0.0, weight * (cut - weight)).sum()
-    return log_chance - log_sum(log_chance), chance
+    alive = weight > 0
+    empty = count - alive.sum()
+    fill = jnp.where(alive, 1.0, empty / jnp.maximum((~alive).sum(), 1)) / count
+    return jnp.where(empty >= 0, jnp.log(fill), log_chance - log_sum(log_chance)), jnp.where(empty >= 0, 0.0, chance)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vhydro.emission import Observation
 from vhydro.episodes import Batch, Episode, pad
-from vhydro.filter.branches import Trace, branch_step, is_exact
+from vhydro.filter.branches import Trace, branch_step, corrects
 from vhydro.filter.correction import (
     OVERLAP,
     WINDOW,
@@ -79,8 +79,7 @@ def filtered(
     """One episode, filtered; pure, differentiable, to be mapped over episodes and jitted by the caller."""
     settings = engine_of(model, proposal, settings)
     model = prepared(model, settings, batch.dt)
-    corrects = settings.engine == "gaussian" and settings.corrected and not is_exact(model)
-    run = _corrected_run if corrects else _plain_run
+    run = _corrected_run if corrects(model, settings) else _plain_run
     outputs, final, left = run(model, proposal, settings, frames_of(model, batch), key)
     record, belief, history = jax.tree.map(lambda x: _joined(x)[: batch.valid.shape[0]], outputs)
     log_normaliser = record.log_normaliser + log_units(model, batch.observed)

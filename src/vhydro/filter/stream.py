@@ -9,7 +9,7 @@ from jaxtyping import PRNGKeyArray
 
 from vhydro.emission import Observation
 from vhydro.episodes import refuse_bad_dt, refuse_infinite
-from vhydro.filter.branches import Trace, branch_step, is_exact
+from vhydro.filter.branches import Trace, branch_step, corrects
 from vhydro.filter.correction import WINDOW
 from vhydro.filter.frames import Belief, Frame, Particles, Record
 from vhydro.filter.probe import refuse_bad_likelihood
@@ -76,7 +76,7 @@ class Stream:
         self._dtype = np.dtype(model.dtype)
         self._model = model = prepared(model, settings, jnp.asarray(dt, model.dtype))
         self.engine = settings.engine
-        self._corrects = settings.engine == "gaussian" and settings.corrected and not is_exact(model)
+        self._corrects = corrects(model, settings)
         layout = noise_layout(model, proposal, settings)
 
         # The model is baked into the program: a call then hands over the particles and one row, nothing else.
