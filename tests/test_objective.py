@@ -119,6 +119,8 @@ def small_switching():
 GATED = FilterSettings(particles=48, gate=Gate(fixed=0.3))
 ESTIMATORS = {
     "gaussian": (small_switching, lambda m: ConditionedProposal(), logs(1), FilterSettings(particles=4), 2000),
+    # No branch is cut in logs so short: nothing is left to chance.
+    "gaussian linearised": (bouncing, lambda m: ConditionedProposal(), logs(1, 1), FilterSettings(particles=24), 2),
     "exact": (small_switching, lambda m: ConditionedProposal(), logs(1), GATED, 1500),
     "exact learned guide": (
         small_switching,
@@ -147,7 +149,7 @@ def test_every_gradient_is_that_of_the_expected_log_evidence(name):
     )
     numbers, rest = eqx.partition(whole, learned)
     at, rebuild = ravel_pytree(numbers)
-    keys, step = jax.random.split(jax.random.key(4), runs), 0.02
+    keys, step = jax.random.split(jax.random.key(4), runs), 0.02 if runs > 2 else 1e-3
 
     def objective(v, key):
         return mean_log_evidence(*eqx.combine(rebuild(v), rest), settings, batch, key)
@@ -159,8 +161,10 @@ def test_every_gradient_is_that_of_the_expected_log_evidence(name):
         differences = np.asarray(values(at.at[i].add(step)) - values(at.at[i].add(-step))) / (2 * step)
         error = np.hypot(gradients[:, i].std(), differences.std()) / np.sqrt(runs)
         expected, got = differences.mean(), gradients[:, i].mean()
-        # A central difference is off by the third derivative, of the order of the first here.
-        assert abs(got - expected) < 4 * error + step**2 * max(abs(expected), 0.1), (name, i, got, expected, error)
+        # A central difference is off by the third derivative, of the order of the first here, tenfold where nothing
+        # is left to chance and the step is small.
+        slack = step**2 * max(abs(expected), 0.1) * (1 if runs > 2 else 10)
+        assert abs(got - expected) < 4 * error + slack, (name, i, got, expected, error)
 
 
 # --- with fixed samples -----------------------------------------------------------------------------------------------

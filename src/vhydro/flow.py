@@ -99,9 +99,10 @@ class PortHamiltonianFlow(eqx.Module):
 
     def _velocity_in(self, mode: Int[Array, "particles"], action: Float[Array, "inputs"]) -> Callable:
         """`ż` as a function of z (latent, particles), each particle in its own mode."""
-        coefficients = pick(over(self.coefficients, 1), mode)
-        structure = pick(over(self.skew() - self.resistance(), 1), mode)
-        drive = pick(over(self.port @ action, 1), mode)
+        shared = (self.coefficients, self.skew() - self.resistance(), self.port @ action)
+        # Picked once: fused into every evaluation they would be picked for each of them.
+        picked = tuple(pick(over(x, 1), mode) for x in shared)
+        coefficients, structure, drive = jax.lax.optimization_barrier(picked)
 
         def energy(z):
             own = coefficients * values(self.library, z)

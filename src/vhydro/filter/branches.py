@@ -193,12 +193,14 @@ def branch_step(
     assert particles.covariance is not None
     frame, alarm = checked(model, particles.watch, frame, settings.outliers)
 
-    # Reduce N·M branches to N.
+    # Reduce N·M branches to N. By the root of their weights: of powers from .3 to 1 it had the smallest worst gap to
+    # log Z where branches are the model itself; where they are linearised the weights themselves had.
+    exact = is_exact(model)
     indices = jnp.arange(particles.mode.shape[0], dtype=jnp.int32)
     held = (particles.mode, particles.z, particles.covariance, indices)
     allowed = frame.valid & ~frame.first
     (mode, z, covariance, parent), log_weight, resampled, cut = resample(
-        held, particles.log_weight, None, particles.ess, settings, noise, allowed
+        held, particles.log_weight, None, particles.ess, settings, noise, allowed, 0.5 if exact else 1.0
     )
 
     # Follow every mode.
@@ -229,7 +231,6 @@ def branch_step(
     new = Particles(modes, new_z, log_weight, ess, new_covariance, verdict.watch)
     new = jax.tree.map(lambda x, old: jnp.where(frame.valid, x, old), new, particles)
 
-    exact = is_exact(model)
     dtype = log_weight.dtype
     step_ess = effective_share(jax.lax.stop_gradient(flat_gain))
     zero = jnp.zeros((), dtype)

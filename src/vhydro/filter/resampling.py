@@ -14,14 +14,15 @@ Tree = TypeVar("Tree")
 
 
 def resample(
-    tree: Tree, log_weight, ahead, ess, settings: FilterSettings, noise: Noise, allowed
+    tree: Tree, log_weight, ahead, ess, settings: FilterSettings, noise: Noise, allowed, power: float = 1.0
 ) -> tuple[Tree, Float[Array, "particles"], Bool[Array, ""], Float[Array, ""]]:
     """The tree and its weights, resampled if `ess`, the ESS/N of the resampling probabilities, asks for it.
 
     Probabilities v are the weights, times `exp(ahead)` if given. New weights are `w/(N v)`. Where Gaussian branches
-    are reduced to the particle count, v is cut so that none is expected more than once: see `cut_to_once`. A branch
-    whose z is a draw may be kept more than once, because each copy draws its own z next. Last comes what the cut leaves
-    to chance: the variance it adds to the sum of all weights times a value of each that is at most 1.
+    are reduced to the particle count, v is the weights to a power, cut so that none is expected more than once: see
+    `cut_to_once`. A branch whose z is a draw may be kept more than once, because each copy draws its own z next. Last
+    comes what the cut leaves to chance: the variance it adds to the sum of all weights times a value of each that is at
+    most 1.
     """
     n, parents = settings.count, log_weight.shape[0]
     soft, log_n = settings.soft, jnp.log(jnp.asarray(n, log_weight.dtype))
@@ -29,7 +30,7 @@ def resample(
     log_first = log_weight if ahead is None else log_weight + ahead - log_sum(log_weight + ahead)
     chance = jnp.zeros((), log_weight.dtype)
     if reduced and settings.engine == "gaussian":
-        log_first, chance = cut_to_once(log_first, n)
+        log_first, chance = cut_to_once(log_first, n, power)
     log_first = jax.lax.stop_gradient(log_first) if soft == 1 else log_first
     if soft < 1:
         uniform = jnp.log1p(-jnp.asarray(soft, log_first.dtype)) - jnp.log(parents)
@@ -72,29 +73,36 @@ def resample(
 CUTS = 12  # rounds in search of the threshold; any threshold is unbiased, the last few change nothing
 
 
-def cut_to_once(log_weight: Float[Array, "parents"], count: int) -> tuple[Float[Array, "parents"], Float[Array, ""]]:
-    """Resampling probabilities `min(w, c)`, normalised, with c such that none exceeds `1/count`; and `Σ w (c − w)₊`.
+def cut_to_once(
+    log_weight: Float[Array, "parents"], count: int, power: float = 1.0
+) -> tuple[Float[Array, "parents"], Float[Array, ""]]:
+    """Resampling probabilities `v = min(w^power, c)`, normalised, with c such that none exceeds `1/count`.
 
-    A branch above c is kept as it is and the others share what is left, with the least variance of all unbiased
-    schemes (Fearnhead & Clifford 2003). Above all, with systematic resampling nothing is kept twice: a Gaussian
-    branch has no noise of its own, so a second copy would be wasted work for ever: where fewer than `count` have any
-    weight, each is kept and the places left go to those without. Found by Michelot's rounds: what must be kept is
-    taken off first.
+    A branch above c is kept as it is and the others share what is left; with power 1 that is the least variance of all
+    unbiased schemes for the sum of the weights (Fearnhead & Clifford 2003). A smaller power keeps more of the light
+    ones, some of which will be the heavy ones of later rows. Above all, with systematic resampling nothing is kept
+    twice: a Gaussian branch has no noise of its own, so a second copy would be wasted work for ever. Where fewer than
+    `count` have any weight, each is kept and the places left go to those without. Found by Michelot's rounds: what
+    must be kept is taken off first. Last comes the variance that independent choices would have, `Σ w² (1/(N v) − 1)`.
     """
     log_weight = jax.lax.stop_gradient(log_weight)
-    weight = jnp.exp(log_weight)
-    cut = jnp.ones((), weight.dtype) / count
-    kept = weight >= cut
+    log_share = log_weight if power == 1 else power * log_weight - log_sum(power * log_weight)
+    share = jnp.exp(log_share)
+    cut = jnp.ones((), share.dtype) / count
+    kept = share >= cut
     for _ in range(CUTS):
-        rest = jnp.where(kept, 0.0, weight).sum()
+        rest = jnp.where(kept, 0.0, share).sum()
         room = count - kept.sum()
         lower = rest / jnp.maximum(room, 1)
         # Without room left only rounding has put a rest there; a threshold of 0 would keep the dead.
-        cut = jnp.where((room > 0) & (lower > jnp.finfo(weight.dtype).tiny), lower, cut)
-        kept = weight >= cut
-    log_chance = jnp.where(kept, jnp.log(cut), log_weight)
-    chance = jnp.where(kept, 0.0, weight * (cut - weight)).sum()
-    alive = weight > 0
+        cut = jnp.where((room > 0) & (lower > jnp.finfo(share.dtype).tiny), lower, cut)
+        kept = share >= cut
+    log_chance = jnp.where(kept, jnp.log(cut), log_share)
+    log_chance = log_chance - log_sum(log_chance)
+    alive = share > 0
     empty = count - alive.sum()
     fill = jnp.where(alive, 1.0, empty / jnp.maximum((~alive).sum(), 1)) / count
-    return jnp.where(empty >= 0, jnp.log(fill), log_chance - log_sum(log_chance)), jnp.where(empty >= 0, 0.0, chance)
+    log_chance = jnp.where(empty >= 0, jnp.log(fill), log_chance)
+    weight, sure = jnp.exp(log_weight), kept | (empty >= 0)
+    chance = jnp.where(sure, 0.0, weight * (jnp.exp(log_weight - log_chance) / count - weight)).sum()
+    return log_chance, chance
