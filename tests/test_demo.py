@@ -68,6 +68,17 @@ def test_summary_has_a_finite_row_for_every_method(results):
     assert [x["mode"] for x in summary["law"]] == ["free", "left wall", "right wall"]
 
 
+def test_a_whole_log_is_said_of_by_both_ways_to_filter(results):
+    said = {p["method"]: p for p in results[1]["paths"]}
+    assert list(said) == ["adaptive, drawn", "Gaussian branches"]
+    for p in said.values():
+        assert p["lower"] < p["log_evidence"]
+        assert p["half_width"] > 0
+    drawn, branches = said.values()
+    assert branches["engine"] == "gaussian"
+    assert branches["lower"] > drawn["lower"] - 1
+
+
 def test_model_file_holds_model_and_guide(results):
     saved = load(results[0] / "model.safetensors")
     assert set(saved.parts) == {"model", "proposal"}

@@ -257,11 +257,14 @@ def dark_truth(data: Split, episodes: Sequence[Episode]) -> Truth:
     return Truth(data.truth.states[first:, :, 0], data.truth.modes[first:], seen)
 
 
+def drawing(method: Method, config: DemoConfig) -> FilterSettings:
+    """Settings that draw modes and z from the method's mixture, which is what its gate is about."""
+    return FilterSettings(particles=config.particles, engine="mixture", outliers=None, gate=method.gate, lookahead=True)
+
+
 def runs(model: HybridModel, method: Method, episodes: list[Episode], config: DemoConfig, *, key: PRNGKeyArray) -> Runs:
     """Every episode filtered `config.repeats` times, all at once; the key alone decides what is random."""
-    settings = FilterSettings(
-        particles=config.particles, engine="mixture", outliers=None, gate=method.gate, lookahead=True, history=True
-    )
+    settings = replace(drawing(method, config), history=True)
     out = filter_episodes(model, episodes * config.repeats, key=key, proposal=method.proposal, settings=settings)
 
     def stacked(of: Callable[[Filtered], Any]) -> np.ndarray:
@@ -289,6 +292,29 @@ def compared(fitted: Fit, episodes: list[Episode], config: DemoConfig, *, key: P
     with ThreadPoolExecutor(2) as pool:  # compiling takes longer than filtering, and leaves a core idle
         outs = pool.map(lambda way: runs(fitted.model, way, episodes, config, key=key), ways)
         return dict(zip((way.name for way in ways), outs, strict=True))
+
+
+ISLANDS = 8  # of the statement on a whole log
+
+
+def paths(fitted: Fit, log: Episode, config: DemoConfig, *, key: PRNGKeyArray) -> list[dict]:
+    """What can be said of one whole log, by independent islands: of the adaptive filter and of the default engine."""
+    assert fitted.proposal is not None
+    way = methods(fitted.proposal, config.tolerance)[0]
+    ways = {
+        "adaptive, drawn": (drawing(way, config), way.proposal),
+        "Gaussian branches": (FilterSettings(particles=config.particles), ConditionedProposal()),
+    }
+
+    def said(settings: FilterSettings, proposal: Proposal) -> dict:
+        settings = replace(settings, islands=ISLANDS)
+        out = filter_episodes(fitted.model, [log], key=key, proposal=proposal, settings=settings)[0]
+        assert out.path is not None
+        numbers = {k: getattr(out.path, k) for k in ("log_evidence", "half_width", "lower", "confidence", "engine")}
+        return numbers | {"certified": float(np.mean(out.record.certified)), "spread": float(out.path.spread.max())}
+
+    with ThreadPoolExecutor(2) as pool:
+        return [{"method": n, **s} for n, s in zip(ways, pool.map(lambda w: said(*w), ways.values()), strict=True)]
 
 
 # --- what was learned ---------------------------------------------------------------------------------------
@@ -377,12 +403,13 @@ def demonstrated(config: DemoConfig, console: Console) -> tuple[dict, dict, Part
     pair = {name: outs[name] for name in ("adaptive", "no-support")}
     scene = film(pair, truth, match, LOST_MARGIN) | {"dt": DT, "wall": PUCK.wall, "modes": PUCK.law().modes}
     summary = {
-        "meta": meta(config, time.perf_counter() - begun),
         "rows": [{"method": name, **row(out, truth, match, LOST_MARGIN)} for name, out in outs.items()],
         "adaptive_over_no_support": difference(outs["adaptive"], outs["no-support"], truth),
+        "paths": paths(second, episodes[scene["episode"]], config, key=filter_key),
         "law": law(second.model, match),
         "fit": {"model": fit_notes(first), "guide": fit_notes(second)},
         "definitions": definitions(LOST_MARGIN),
+        "meta": meta(config, time.perf_counter() - begun),
     }
     return summary, scene, Parts(second.model, second.proposal)
 

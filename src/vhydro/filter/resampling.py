@@ -70,13 +70,14 @@ def resample(
     return tree, log_weight, wanted, chance
 
 
+DEEP, SLOW = 20.0, 6.0  # nats below which weights fall as a power, and which
 CUTS = 12  # rounds in search of the threshold; any threshold is unbiased, the last few change nothing
 
 
 def cut_to_once(
     log_weight: Float[Array, "parents"], count: int, power: float = 1.0
 ) -> tuple[Float[Array, "parents"], Float[Array, ""]]:
-    """Resampling probabilities `v = min(w^power, c)`, normalised, with c such that none exceeds `1/count`.
+    """Resampling probabilities `v = min(w^power, c)`, about, normalised, with c such that none exceeds `1/count`.
 
     A branch above c is kept as it is and the others share what is left; with power 1 that is the least variance of all
     unbiased schemes for the sum of the weights (Fearnhead & Clifford 2003). A smaller power keeps more of the light
@@ -86,7 +87,10 @@ def cut_to_once(
     must be kept is taken off first. Last comes the variance that independent choices would have, `Σ w² (1/(N v) − 1)`.
     """
     log_weight = jax.lax.stop_gradient(log_weight)
-    log_share = log_weight if power == 1 else power * log_weight - log_sum(power * log_weight)
+    # Far out the weights are flattened: e⁻²⁰⁰⁰ is no number, and such a branch may be the best of those there are.
+    depth = -power * log_weight
+    log_share = -jnp.where(depth > DEEP, DEEP + SLOW * jnp.log1p(jnp.maximum(depth - DEEP, 0.0) / SLOW), depth)
+    log_share = log_share - log_sum(log_share)
     share = jnp.exp(log_share)
     cut = jnp.ones((), share.dtype) / count
     kept = share >= cut
@@ -100,8 +104,8 @@ def cut_to_once(
     log_chance = jnp.where(kept, jnp.log(cut), log_share)
     log_chance = log_chance - log_sum(log_chance)
     alive = share > 0
-    empty = count - alive.sum()
-    fill = jnp.where(alive, 1.0, empty / jnp.maximum((~alive).sum(), 1)) / count
+    empty = count - alive.sum().astype(share.dtype)
+    fill = jnp.where(alive, 1.0, empty / jnp.maximum(alive.shape[0] - alive.sum(), 1)) / count
     log_chance = jnp.where(empty >= 0, jnp.log(fill), log_chance)
     weight, sure = jnp.exp(log_weight), kept | (empty >= 0)
     chance = jnp.where(sure, 0.0, weight * (jnp.exp(log_weight - log_chance) / count - weight)).sum()

@@ -150,12 +150,39 @@ def demo_page(summary: dict, film: dict) -> str:
             comparison_table(summary["rows"]),
             _meanings(summary["definitions"]),
             f"<p class='quiet'>{_limits()}</p>",
+            f"<h2>The whole log</h2><p class='quiet'>{_promise(summary)}</p>",
+            path_table(summary["paths"]),
             "<h2>The learned law</h2><p class='quiet'>From positions alone. The scale of the momentum p "
             "cannot be seen, so only accelerations compare with the truth; a is the known force.</p>",
             law_tables(summary["law"]),
             _footer(summary["meta"]),
         ],
     )
+
+
+def _promise(summary: dict) -> str:
+    """What a certified step does not promise, and what is said instead."""
+    confidence = summary["paths"][0]["confidence"]
+    return (
+        "A certified step bounds that step’s error given its ancestors; it does not promise that no branch was lost "
+        "before it. For the log shown above eight islands with random numbers of their own say how far the whole can "
+        f"be trusted: an interval for its log evidence, a value that log Z exceeds (proven, at {confidence:.0%}), and "
+        "how far apart the islands’ mode probabilities lie at their worst row. Gaussian branches are what "
+        "<code>filter</code> takes by itself for this model."
+    )
+
+
+def path_table(paths: Sequence[dict]) -> str:
+    """One row for each way to filter the log."""
+    heads = ["", "log Z, nats", "proven: at least", "islands apart by", "certified steps"]
+    body = [
+        [
+            escape(p["method"]), f"{p['log_evidence']:.2f} ± {number('{:.2f}', p['half_width'])}",
+            number("{:.2f}", p["lower"]), f"{p['spread']:.2f}", f"{p['certified']:.1%}",
+        ]
+        for p in paths
+    ]  # fmt: skip
+    return table_html(heads, body, kind="comparison")
 
 
 def law_tables(laws: Sequence[dict]) -> str:
