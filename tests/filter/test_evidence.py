@@ -175,7 +175,6 @@ VARIANTS = {
     "drawn": ("conditioned", True, {"engine": "drawn"}),
     "drawn-axes": ("conditioned", False, {"engine": "drawn", "resampler": "stratified"}),
     "gaussian-learned-guide": ("amortized", False, {"engine": "gaussian"}),
-    "gaussian-multinomial": ("conditioned", False, {"engine": "gaussian", "resampler": "multinomial"}),
     "soft": ("amortized", False, {"soft": 0.7, "ess_threshold": 0.9}),
     "soft-look-ahead": ("conditioned", False, {"soft": 0.7, "lookahead": True, "ess_threshold": 0.9}),
     "soft-exact-modes": ("amortized", False, {"soft": 0.7, "exact_modes": True, "gate": Gate(fixed=0.2)}),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vhydro.filter.resampling import cut_to_once
+from vhydro.filter.resampling import DEEP, cut_to_once
 from vhydro.particles import systematic
 
 
@@ -18,10 +18,13 @@ def test_no_branch_is_expected_more_than_once(spread):
         weight = np.exp(log_weight)
         assert chance.sum() == pytest.approx(1)
         assert (30 * chance).max() <= 1 + 1e-6
-        # The heavy ones are kept for certain, the light ones in proportion to their weight.
+        # The heavy ones are kept for certain, the light ones in proportion to their weight, the lightest more often.
         light = 30 * chance < 1 - 1e-6
         assert weight[light].max() <= weight[~light].min(initial=np.inf)
-        np.testing.assert_allclose(chance[light] / weight[light], (chance[light] / weight[light])[0], rtol=1e-9)
+        ratio, deep = chance / weight, np.asarray(log_weight) < -DEEP
+        np.testing.assert_allclose(ratio[light & ~deep], ratio[light & ~deep].max(initial=0.0), rtol=1e-9)
+        assert (ratio[deep] > ratio[~deep].max()).all()
+        assert (np.diff(chance[np.argsort(weight)]) >= 0).all()
 
 
 def test_what_is_kept_once_is_kept_once():

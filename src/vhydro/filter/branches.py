@@ -193,14 +193,16 @@ def branch_step(
     assert particles.covariance is not None
     frame, alarm = checked(model, particles.watch, frame, settings.outliers)
 
-    # Reduce N·M branches to N. By the root of their weights: of powers from .3 to 1 it had the smallest worst gap to
-    # log Z where branches are the model itself; where they are linearised the weights themselves had.
+    # Reduce N·M branches to N: by the root of their weights where they are the model itself and something is seen,
+    # which of powers from .3 to 1 had the smallest worst gap to log Z; else by the weights themselves, whose sum then
+    # stays what it is.
     exact = is_exact(model)
+    power = jnp.where(exact & jnp.any(frame.seen.observed), 0.5, 1.0).astype(model.dtype)
     indices = jnp.arange(particles.mode.shape[0], dtype=jnp.int32)
     held = (particles.mode, particles.z, particles.covariance, indices)
     allowed = frame.valid & ~frame.first
     (mode, z, covariance, parent), log_weight, resampled, cut = resample(
-        held, particles.log_weight, None, particles.ess, settings, noise, allowed, 0.5 if exact else 1.0
+        held, particles.log_weight, None, particles.ess, settings, noise, allowed, power
     )
 
     # Follow every mode.

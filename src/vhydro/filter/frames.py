@@ -24,7 +24,7 @@ class Watch(NamedTuple):
     """What the filter remembers of faults; see `faults`."""
 
     missed: Int[Array, "*times channels"]  # readings hidden in a row
-    quiet: Int[Array, "*times"]  # steps since the last fault
+    quiet: Int[Array, "*times"]  # steps since the last fault; below 0 after the belief gave way
     level: Float[Array, "*times inputs"]  # mean square of the actions so far, standardised, at least 1
 
 

@@ -14,7 +14,14 @@ Tree = TypeVar("Tree")
 
 
 def resample(
-    tree: Tree, log_weight, ahead, ess, settings: FilterSettings, noise: Noise, allowed, power: float = 1.0
+    tree: Tree,
+    log_weight,
+    ahead,
+    ess,
+    settings: FilterSettings,
+    noise: Noise,
+    allowed,
+    power: float | Float[Array, ""] = 1.0,
 ) -> tuple[Tree, Float[Array, "particles"], Bool[Array, ""], Float[Array, ""]]:
     """The tree and its weights, resampled if `ess`, the ESS/N of the resampling probabilities, asks for it.
 
@@ -75,7 +82,7 @@ CUTS = 12  # rounds in search of the threshold; any threshold is unbiased, the l
 
 
 def cut_to_once(
-    log_weight: Float[Array, "parents"], count: int, power: float = 1.0
+    log_weight: Float[Array, "parents"], count: int, power: float | Float[Array, ""] = 1.0
 ) -> tuple[Float[Array, "parents"], Float[Array, ""]]:
     """Resampling probabilities `v = min(w^power, c)`, about, normalised, with c such that none exceeds `1/count`.
 
@@ -91,7 +98,7 @@ def cut_to_once(
     depth = -power * log_weight
     log_share = -jnp.where(depth > DEEP, DEEP + SLOW * jnp.log1p(jnp.maximum(depth - DEEP, 0.0) / SLOW), depth)
     log_share = log_share - log_sum(log_share)
-    share = jnp.exp(log_share)
+    share = jax.lax.optimization_barrier(jnp.exp(log_share))  # once, and not again in every round
     cut = jnp.ones((), share.dtype) / count
     kept = share >= cut
     for _ in range(CUTS):

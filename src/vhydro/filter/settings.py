@@ -19,6 +19,7 @@ class FilterSettings:
     `particles`: how many, or "auto" for as many as `accuracy` needs (see `path`).
     `corrected`: whether linearised Gaussian branches are made unbiased (see `correction`); learning leaves them so.
     `outliers`: the surprise beyond which a reading is hidden as a sensor fault (see `faults`); None hides none.
+    `resampler`: of the engines that draw z; Gaussian branches are reduced so that none is kept twice.
     `ess_threshold`: resample when ESS/N falls below it; 1 always, 0 never.
     `lookahead`: resample by the closed-form predictive likelihood of the next observation (auxiliary filter).
     `exact_modes`: every particle branches into all modes; their weights are summed, not sampled.
@@ -88,15 +89,17 @@ def engine_of(model: HybridModel, proposal: Proposal | None, settings: FilterSet
 
     Gaussian branches need a linear emission and, where modes are not linear, few coordinates; with many, z is drawn.
     A guide has no part in either, for no mode is drawn before it is weighed. Whoever sets a gate, look-ahead, a way of
-    drawing, or filters without a guide means the mixture.
+    drawing, or filters without a guide means the mixture. Branches are always reduced systematically.
     """
     if settings.engine != "auto":
-        return settings
+        return replace(settings, resampler="systematic") if settings.engine == "gaussian" else settings
     plain = FilterSettings()
     asked = any(getattr(settings, name) != getattr(plain, name) for name in ONLY_MIXTURE)
     small = model.flow.affine or model.latent <= LARGEST_LATENT
     able = isinstance(model.emission, LinearEmission) and not asked and proposal is not None
-    return replace(settings, engine=("gaussian" if small else "drawn") if able else "mixture")
+    return engine_of(
+        model, proposal, replace(settings, engine=("gaussian" if small else "drawn") if able else "mixture")
+    )
 
 
 def population(model: HybridModel, settings: FilterSettings) -> int:
