@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vhydro.episodes import Batch, Episode, pad
 from vhydro.filter import Belief, Filtered, FilterSettings, Frame, Particles, belief_of
 from vhydro.filter.branches import move, moved_covariance, transition_covariance
+from vhydro.filter.faults import checked
+from vhydro.filter.laws import carrier_of
 from vhydro.filter.run import frames_of, padded_length, prepared, refuse_other_channels
 from vhydro.gaussian import factored, factored_log_density, gain_back, log_density, times
 from vhydro.model import HybridModel
@@ -32,9 +34,9 @@ class Point(NamedTuple):
     z: Float[Array, "latent trajectories"]
 
 
-def _drawn_before(model: HybridModel, particles: Particles, frame: Frame, later: Point, moves, key) -> Point:
+def _drawn_before(model: HybridModel, particles: Particles, frame: Frame, extra, later: Point, moves, key) -> Point:
     """A particle's (mode, z) before the later point of every trajectory; where nothing moves, the filter's own."""
-    carriers = model.transition(particles.mode, particles.z, frame.action, frame.dt)
+    carriers = carrier_of(model, particles.mode, particles.z, frame, extra)
 
     def to_one(mode, z):
         log_mode, mean, scale = (pick(x, mode) for x in (carriers.log_mode, carriers.mean, carriers.scale))
@@ -45,13 +47,13 @@ def _drawn_before(model: HybridModel, particles: Particles, frame: Frame, later:
     return Point(particles.mode[index], particles.z[:, index])
 
 
-def _gaussian_before(model: HybridModel, particles: Particles, frame: Frame, later: Point, moves, key) -> Point:
+def _gaussian_before(model: HybridModel, particles: Particles, frame: Frame, extra, later: Point, moves, key) -> Point:
     """The same for Gaussian branches: which branch it was, then z from its Gaussian given the later point."""
     assert particles.covariance is not None
     ahead = move(model, particles.mode, particles.z, frame)
     count = particles.mode.shape[0]
     matrix = jnp.broadcast_to(ahead.matrix, (*ahead.matrix.shape[:3], count))
-    spread = moved_covariance(matrix, particles.covariance) + over(transition_covariance(model, None), 1)
+    spread = moved_covariance(matrix, particles.covariance) + over(transition_covariance(model, extra), 1)
     factor = jax.vmap(factored)(spread)
 
     def to_one(mode, z):
@@ -82,7 +84,8 @@ def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories
     def step(later: Point, inputs):
         particles, frame, time = inputs  # frame leads from these particles to the later point
         # The last valid row has no later point, and padding has nothing to say: both fall back to the filter.
-        point = before(model, particles, frame, later, frame.valid, jax.random.fold_in(key, time))
+        frame, alarm = checked(model, particles.watch, frame, None)  # with what the filter took for faults taken out
+        point = before(model, particles, frame, alarm.extra, later, frame.valid, jax.random.fold_in(key, time))
         return point, point
 
     start = Point(jnp.zeros(trajectories, jnp.int32), jnp.zeros((model.latent, trajectories), model.dtype))
@@ -122,5 +125,5 @@ def smooth(
     )
     engine = "mixture" if history.covariance is None else "gaussian"
     model = prepared(model, FilterSettings(engine=engine), batch.dt)
-    out = _backward(model, history._replace(watch=None), batch, trajectories, key)
+    out = _backward(model, history, batch, trajectories, key)
     return jax.tree.map(lambda x: np.asarray(x)[:rows], out)

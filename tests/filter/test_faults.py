@@ -14,6 +14,7 @@ from vhydro.flow import as_linear
 from vhydro.intervals import with_outliers
 from vhydro.library import polynomial
 from vhydro.model import axis_emission, hybrid_model, mode_kernel, port_hamiltonian
+from vhydro.smoother import smooth
 
 ROWS, SENSOR = 60, 0.05
 KEY = jax.random.key(0)
@@ -158,3 +159,22 @@ def test_thresholds_come_from_validation_logs():
     assert left < hidden / 4
     with pytest.raises(ValueError, match="no filtered logs given"):
         with_outliers(sure, [])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_smoothing_goes_past_wild_rows(engine):
+    """What the filter took for faults the smoother does too."""
+    seen, actions = log()
+    wild, spoiled = seen.copy(), actions.copy()
+    wild[12] = 1e4
+    spoiled[30:40] = 1e30
+    settings = FilterSettings(particles=64, engine=engine, history=True)
+
+    def smoothed(seen, actions):
+        made = episode(seen, actions, dt=0.1)
+        return smooth(mass(), made, filter(mass(), made, key=KEY, settings=settings), key=KEY).belief
+
+    calm, rough = smoothed(seen, actions), smoothed(wild, spoiled)
+    spread = np.sqrt(calm.variance + rough.variance)
+    assert np.isfinite(rough.mean).all()
+    assert (np.abs(rough.mean - calm.mean) < 5 * spread + (0 if engine == "gaussian" else 0.2)).all()

@@ -117,7 +117,7 @@ def _plain_run(model: HybridModel, proposal, settings: FilterSettings, frames: F
     def step(particles: Particles, inputs):
         frame, noise = inputs
         after, record, belief = filter_step(model, proposal, settings, particles, frame, noise)
-        return after, (record, belief, after._replace(watch=None) if settings.history else None)
+        return after, (record, belief, after if settings.history else None)
 
     def chunk(particles: Particles, inputs):
         frame, number = inputs
@@ -161,7 +161,7 @@ def _corrected_run(model: HybridModel, proposal, settings: FilterSettings, frame
     def step(particles: Particles, inputs):
         frame, noise = inputs
         after, record, belief, trace = branch_step(model, settings, particles, frame, noise)
-        return after, (record, belief, after._replace(watch=None) if settings.history else None, trace)
+        return after, (record, belief, after if settings.history else None, trace)
 
     def chunk(window: Window, inputs):
         frame, number = inputs
