@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from vhydro.library import Library, Monomial, values
 from vhydro.network import Network
-from vhydro.small import matvec, over, pick
+from vhydro.small import matvec, over, pick, times
 
 
 class PortHamiltonianFlow(eqx.Module):
@@ -108,7 +108,7 @@ class PortHamiltonianFlow(eqx.Module):
             own = coefficients * values(self.library, z)
             return own.sum() + (0.0 if self.smooth is None else pick(self.smooth(z), mode).sum())
 
-        return lambda z: jnp.sum(structure * jax.grad(energy)(z)[None], axis=1) + drive
+        return lambda z: times(structure, jax.grad(energy)(z)) + drive
 
     def step_in(
         self,
@@ -142,12 +142,12 @@ def _propagator(velocity: Callable, z, dt, axis: int):
     step = jnp.stack(columns, axis=axis + 1)  # (…, latent, latent, particles)
     identity = over(jnp.eye(latent, dtype=z.dtype), 1)
 
-    def times(a, b):
+    def product(a, b):
         return reduce(add, (a[..., :, k, None, :] * b[..., None, k, :, :] for k in range(latent)))
 
     out = identity + step / 3
     for order in (2, 1):
-        out = identity + times(step, out) / order
+        out = identity + product(step, out) / order
     return out
 
 

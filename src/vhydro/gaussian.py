@@ -331,8 +331,4 @@ def gain_back(
 def factored_log_density(residual: Float[Array, "latent particles"], factor) -> Float[Array, "particles"]:
     white = jnp.stack(forward_solved(factor, residual))
     log_det = sum(jnp.log(factor[i, i]) for i in range(factor.shape[0]))
-    return -0.5 * jnp.sum(white**2, axis=0) - log_det - 0.5 * LOG_2PI * residual.shape[0]
-
-
-def times(matrix: Float[Array, "rows columns particles"], vector: Float[Array, "columns particles"]):
-    return jnp.sum(matrix * vector[None], axis=1)
+    return -0.5 * total(white**2) - log_det - 0.5 * LOG_2PI * residual.shape[0]

@@ -31,6 +31,14 @@ def matvec(matrix: Float[Array, "*rows columns"], vector: Float[Array, "columns 
     return jnp.tensordot(matrix, vector, axes=1)
 
 
+def times(matrix: Float[Array, "rows columns *more"], other: Float[Array, "columns ..."]) -> Float[Array, "..."]:
+    """The product with a vector or a matrix of every particle."""
+    columns = range(matrix.shape[1])
+    if other.ndim == matrix.ndim:
+        return reduce(add, (matrix[:, k, None] * other[None, k] for k in columns))
+    return reduce(add, (matrix[:, k] * other[k] for k in columns))
+
+
 def total(values: Float[Array, "rows *particles"]) -> Float[Array, "*particles"]:
     """The sum over the first axis."""
     return reduce(add, values) if 0 < values.shape[0] <= UNROLL else values.sum(0)

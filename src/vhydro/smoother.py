@@ -14,9 +14,9 @@ from vhydro.filter.branches import move, moved_covariance, transition_covariance
 from vhydro.filter.faults import checked
 from vhydro.filter.laws import carrier_of
 from vhydro.filter.run import frames_of, padded_length, prepared, refuse_other_channels
-from vhydro.gaussian import factored, factored_log_density, gain_back, log_density, times
+from vhydro.gaussian import factored, factored_log_density, gain_back, log_density
 from vhydro.model import HybridModel
-from vhydro.small import over, pick
+from vhydro.small import over, pick, times
 
 
 class Smoothed(NamedTuple):

@@ -148,9 +148,9 @@ def updated(
         across = jax.lax.optimization_barrier(reduce(add, (covariance[..., j, :] * row[j] for j in picked)))
         whole = reduce(add, (across[..., j, :] * row[j] for j in picked)) + sds[c] ** 2
         error = value[c] - reduce(add, (mean[..., j, :] * row[j] for j in picked))
-        inverse = 1 / whole
+        inverse = 1 / jnp.where(seen_here, whole, jnp.inf)  # 0 where nothing is seen
         log_evidence = log_evidence - jnp.where(seen_here, 0.5 * (LOG_2PI + jnp.log(whole) + error**2 * inverse), 0.0)
-        gain = jnp.where(seen_here, across * inverse[..., None, :], 0.0)
+        gain = across * inverse[..., None, :]
         mean = mean + gain * error[..., None, :]
         covariance = jax.lax.optimization_barrier(covariance - gain[..., :, None, :] * across[..., None, :, :])
     return Updated(jnp.where(jnp.isnan(log_evidence), -jnp.inf, log_evidence), mean, covariance)
@@ -223,8 +223,8 @@ def branch_step(
 
     # Weigh; a branch that left the numbers has weight zero.
     log_gain = log_mode + after.log_evidence
-    whole = jnp.isfinite(after.mean.sum(1)) & jnp.isfinite(after.covariance.sum((1, 2))) & ~jnp.isnan(log_gain)
-    log_gain = jnp.where(whole, log_gain, -jnp.inf)
+    whole = jnp.isfinite(after.mean.sum(1)) & jnp.isfinite(after.covariance.sum((1, 2)))
+    log_gain = jnp.where(whole & ~jnp.isnan(log_gain), log_gain, -jnp.inf)
     flat_gain = log_gain.reshape(-1)
     log_weight, log_normaliser, ess = normalised(jnp.tile(log_weight, model.modes) + flat_gain)
     new_z = _flat(jnp.where(whole[:, None], after.mean, 0.0), 1)

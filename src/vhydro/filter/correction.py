@@ -29,10 +29,10 @@ from vhydro.filter.frames import Frame, Particles
 from vhydro.filter.resampling import cut_to_once
 from vhydro.filter.settings import FilterSettings
 from vhydro.flow import kept_momenta
-from vhydro.gaussian import LOG_2PI, factored, factored_log_density, gain_back, times
+from vhydro.gaussian import LOG_2PI, factored, factored_log_density, gain_back
 from vhydro.model import HybridModel
 from vhydro.particles import RESAMPLERS, Draw, Noise, normalised
-from vhydro.small import over, pick
+from vhydro.small import over, pick, times
 
 WINDOW = 64  # rows between two corrections
 OVERLAP = 8  # rows at the end of a window whose z is drawn in the next
@@ -122,9 +122,9 @@ def _backward_laws(model: HybridModel, lines: Lineages) -> Backward:
     def one(matrix, covariance, noise, moves):
         spread = moved_covariance(matrix, covariance) + noise
         factor = factored(spread)
-        cross = jnp.sum(matrix[:, :, None] * covariance[None], axis=1)  # F V
+        cross = times(matrix, covariance)  # F V
         gain = jnp.where(moves, gain_back(factor, cross), 0.0)
-        left = covariance - jnp.sum(gain[:, :, None] * cross[None], axis=1)
+        left = covariance - times(gain, cross)
         return gain, factored(0.5 * (left + jnp.swapaxes(left, 0, 1))), spread
 
     gain, root, spread = jax.vmap(one)(following.matrix, lines.covariance, noise, moves)
@@ -142,8 +142,7 @@ def _drawn(
         own_mean, own, gain, spread, ahead, moves = row
         shift = times(gain, mean - ahead)
         left = jnp.where(moves, covariance - spread, 0.0)
-        half = jnp.sum(gain[:, :, None] * left[None], axis=1)
-        new = own + jnp.sum(half[:, None] * gain[None], axis=2)
+        new = own + times(times(gain, left), jnp.swapaxes(gain, 0, 1))
         return (own_mean + jnp.where(moves, shift, 0.0), new), None
 
     def drawn(later, row):
@@ -165,7 +164,7 @@ def _drawn(
     # The density of what was drawn, by the noise it was drawn with; a row that is not valid was not.
     roots = jnp.concatenate([laws.root[: count - 1], root[None]])
     log_det = sum(jnp.log(roots[:, i, i]) for i in range(model.latent))
-    log_q = -0.5 * (normal[:count] ** 2).sum(1) - log_det - 0.5 * LOG_2PI * model.latent
+    log_q = -0.5 * sum(normal[:count, i] ** 2 for i in range(model.latent)) - log_det - 0.5 * LOG_2PI * model.latent
     return points, jnp.where(lines.frame.valid[:count, None], log_q, 0.0).sum(0)
 
 
