@@ -13,8 +13,9 @@ pretend otherwise:
 
 The gradient through resampling is dropped (as FIVO does) where modes are drawn, unless `settings.soft < 1`; where they
 are summed the reduction keeps it, because dropping it there is wrong at any number of particles. `auto` takes
-`gaussian` where the filter would take Gaussian branches and there is no guide to learn, and `fixed` otherwise.
-`benchmarks/estimators.py` compares `exact` and `fixed`; its results are of `exact` before reductions kept a gradient.
+`gaussian` where the filter would take Gaussian branches and there is no guide to learn, and `fixed` otherwise: of 16
+seeds on the puck `gaussian` ended .06 nats per reading above the other two in the median; those are level where no
+guide is learned, and where one is `exact` ended .38 below `fixed` (`benchmarks/estimators.py`).
 """
 
 from dataclasses import replace
