@@ -193,7 +193,7 @@ def test_an_interrupt_stops_the_worker_even_if_it_does_not_listen(worker, monkey
 
     def interrupt(event) -> None:
         processes.append(event["process"])
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
