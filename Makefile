@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench-filter bench-path bench-laws bench-audit audit-laws audit-support audit-modes soak maniskill clean sawyer
+.PHONY: help demo test check format bench-filter bench-planning bench-path bench-laws bench-audit audit-laws audit-support audit-modes audit-planning pages soak maniskill clean sawyer
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,43 +33,45 @@ format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/.peers: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cuthbert==0.1.1' 'numba>=0.60'
-	@touch $@
-
 .venv-particles/.ready: ## particles needs numpy < 2: an environment of its own
 	$(PYTHON) -m venv .venv-particles
 	.venv-particles/bin/python -m pip install --quiet --disable-pip-version-check 'particles==0.4' 'numpy<2'
 	@touch $@
 
-bench-filter: $(VENV)/.peers .venv-particles/.ready ## speed of the filter beside cuthbert and particles
+bench-filter: $(READY) .venv-particles/.ready ## speed of the filter beside cuthbert and particles
 	$(BIN)/python benchmarks/filter.py
 
-bench-path: $(VENV)/.peers ## evidence and learning against truth, over whole logs; hours on two cores (--part gaps, learning, efficiency)
-	cd benchmarks && ../$(BIN)/python path.py $(PATH_OPTIONS)
-
-$(VENV)/.sindy: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pysindy==2.1.0'
+.venv-mppi/.ready: ## torch in an environment of its own
+	$(PYTHON) -m venv .venv-mppi
+	.venv-mppi/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0' 'pytorch_mppi==0.9.1'
 	@touch $@
 
-bench-laws: $(VENV)/.sindy ## seconds of one law fit beside PySINDy's STLSQ
+bench-planning: $(READY) .venv-mppi/.ready ## speed of one replan beside pytorch_mppi
+	$(BIN)/python benchmarks/planning.py
+
+bench-path: $(READY) ## evidence and learning against truth, over whole logs; hours on two cores (--part gaps, learning, efficiency)
+	cd benchmarks && ../$(BIN)/python path.py $(PATH_OPTIONS)
+
+bench-laws: $(READY) ## seconds of one law fit beside PySINDy's STLSQ
 	$(BIN)/python benchmarks/laws.py
 
 bench-audit: $(READY) ## seconds of one cell group of the support audit; DATA=folder for logs of your own
 	$(BIN)/python benchmarks/audit.py $(if $(DATA),--data $(DATA))
 
-$(VENV)/.segmenters: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hmmlearn==0.3.3' 'ruptures==1.1.10'
-	@touch $@
+pages: $(READY) ## the pages of the committed audits, in results/*/index.html
+	$(BIN)/vhydro audit page
 
-audit-modes: $(VENV)/.segmenters ## the modes audit on the recorded logs in DATA; results in results/modes, resumable
+audit-modes: $(READY) ## the modes audit on the recorded logs in DATA; results in results/modes, resumable
 	$(BIN)/vhydro audit modes --data $(or $(DATA),$(error say where the logs are: make audit-modes DATA=folder))
 
 audit-support: $(READY) ## the support audit in full on the recorded logs in DATA; results in results/support, resumable
 	$(BIN)/vhydro audit support --data $(or $(DATA),$(error say where the logs are: make audit-support DATA=folder))
 
-audit-laws: $(VENV)/.sindy ## the laws audit in full; results in results/laws, resumable
+audit-laws: $(READY) ## the laws audit in full; results in results/laws, resumable
 	$(BIN)/vhydro audit laws
+
+audit-planning: $(READY) ## the planning audit on known systems; results in results/planning, resumable
+	$(BIN)/vhydro audit planning
 
 soak: $(READY) ## one million stream steps with 90 % of the channels hidden
 	$(BIN)/python benchmarks/soak.py
@@ -95,4 +97,4 @@ maniskill: .venv-maniskill/.ready ## the simulator that `vhydro collect maniskil
 sawyer: .venv-sawyer/.ready ## the simulator that `vhydro collect sawyer` runs
 
 clean: ## remove environments and caches
-	rm -rf $(VENV) .venv-particles .venv-maniskill .venv-sawyer .jax_cache build dist
+	rm -rf $(VENV) .venv-particles .venv-mppi .venv-maniskill .venv-sawyer .jax_cache build dist

@@ -28,13 +28,13 @@ import numpy as np
 
 from provenance import provenance
 from vhydro import training
-from vhydro.audits import places, support, support_fits, support_records, support_runs
-from vhydro.audits.store import rounded, write_whole
-from vhydro.audits.support_data import divided, episodes_of, logs_of
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
 from vhydro.episodes import Episode
 from vhydro.occlusion import channel_groups
+from vhydro_audits import places, support, support_fits, support_records, support_runs
+from vhydro_audits.store import rounded, write_whole
+from vhydro_audits.support_data import divided, episodes_of, logs_of
 
 HERE = Path(__file__).parent
 GROUP = {"family": "contact", "task": "PickCube", "regime": "shift", "method": "adaptive"}

@@ -12,8 +12,8 @@ import numpy as np
 
 from provenance import provenance
 from vhydro.data import read, split
-from vhydro.labels import fit_contact_labeller, fit_proxy_labeller
-from vhydro.labels.proxy import rand_index
+from vhydro.modes.metrics import rand_index
+from vhydro_audits.labels import fit_contact_labeller, fit_proxy_labeller
 
 HERE = Path(__file__).parent
 TASKS = ("PushCube", "PokeCube", "PullCubeTool", "PegInsertionSide")

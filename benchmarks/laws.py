@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from provenance import provenance
-from vhydro.audits.laws_truth import SYSTEMS, problem_of, trial
-from vhydro.baselines.sindy import sindy
 from vhydro.laws.recover import LawsConfig, recover
+from vhydro_audits.baselines.sindy import sindy
+from vhydro_audits.laws_truth import SYSTEMS, problem_of, trial
 
 
 def best(function: Callable[[], object], times: int = 3) -> float:

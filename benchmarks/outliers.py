@@ -33,7 +33,7 @@ from path_systems import systems
 from provenance import provenance
 from vhydro.episodes import Episode
 from vhydro.filter import FilterSettings, filter_episodes
-from vhydro.filter.run import Filtered
+from vhydro.filter.run import Belief
 from vhydro.model import HybridModel
 
 OUT = Path(__file__).parent / "results" / "outliers.json"
@@ -117,26 +117,26 @@ def hidden(log: Episode, fault: Fault) -> Episode:
     return replace(log, observations=seen)
 
 
-def steps_until_back(out: Filtered, clean: Filtered, variance: np.ndarray, end: int) -> int:
-    near = np.abs(out.belief.mean - clean.belief.mean) <= DEVIATIONS * np.sqrt(np.maximum(variance, 0))
+def steps_until_back(out: Belief, clean: Belief, variance: np.ndarray, end: int) -> int:
+    near = np.abs(out.mean - clean.mean) <= DEVIATIONS * np.sqrt(np.maximum(variance, 0))
     off = np.flatnonzero(~near[end:].all(-1))
     return int(off[-1]) + 2 if off.size else 0
 
 
-def course(out: Filtered, clean: Filtered, fault: Fault) -> Course:
+def course(out: Belief, clean: Belief, fault: Fault) -> Course:
     """How a stream went on, beside the same stream without the fault."""
     begin, end = fault.rows.start, fault.rows.stop
-    steps = steps_until_back(out, clean, clean.belief.variance + out.belief.variance, end)
+    steps = steps_until_back(out, clean, clean.variance + out.variance, end)
     certified = out.record.certified[begin : end + max(steps - 1, 0)]
-    told = jax.tree.leaves((out.belief, out.record.log_normaliser, out.log_evidence))
+    told = jax.tree.leaves((out.moments, out.record.log_normaliser, out.log_evidence))
     return Course(
         steps,
-        steps_until_back(out, clean, clean.belief.variance, end),
+        steps_until_back(out, clean, clean.variance, end),
         int(certified.sum()),
         len(certified),
         int(((out.record.outliers > 0) | out.record.refused)[fault.rows].sum()),
         all(np.isfinite(leaf).all() for leaf in told),
-        bool((out.belief.variance < 0).any()),
+        bool((out.variance < 0).any()),
     )
 
 

@@ -110,7 +110,7 @@ def gap_rows(count: int, large: int, equal: bool) -> list[dict]:
 def island_row(name: str, model, logs, truth: np.ndarray) -> dict:
     """How often what the islands say of a log holds."""
     settings = FilterSettings(particles=16, islands=8)
-    paths = [out.path for out in filter_episodes(model, logs, key=jax.random.key(5), settings=settings)]
+    paths = [out.statement for out in filter_episodes(model, logs, key=jax.random.key(5), settings=settings)]
     inside = np.mean([abs(p.log_evidence - z) <= p.half_width for p, z in zip(paths, truth, strict=True)])
     proven = np.mean([z >= p.lower for p, z in zip(paths, truth, strict=True)])
     row = {
@@ -192,8 +192,8 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=2048)
     parser.add_argument("--sets", type=int, default=10)
     parser.add_argument("--restarts", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=1600)
-    parser.add_argument("--rate", type=float, default=0.03)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=100, help="of the first data set to learn from")
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--out", type=Path, default=OUT)

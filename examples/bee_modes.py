@@ -1,7 +1,7 @@
 """When a dancing bee turns one way, turns the other way and waggles: six dances filmed at 30 Hz, no label learned.
 
 Data: where the bee is and by how much its heading changes from frame to frame, as the file has them, each scaled to
-0 … 1 by dance. Model: in each mode the bee turns and shakes by some amount (`vhydro.modes.free`). The marked changes
+0 … 1 by dance. Model: in each mode the bee turns and shakes by some amount (`vhydro.learning.body`). The marked changes
 are used for scoring alone; the file does not say what lies between them. (Oh, Rehg, Balch and Dellaert, 2008.)
 
     python examples/bee_modes.py bees.npz
@@ -11,16 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import jax
 import numpy as np
 import tyro
 
-from vhydro.baselines.segmenters import ar_hmm, changes, gaussian_hmm
 from vhydro.data import read
 from vhydro.episodes import Channel, Episode, episode
+from vhydro.learning.body import BodyFit, StepLaws, fit_body
 from vhydro.modes import Scores, change_points, scores, segments_of
-from vhydro.modes.free import Free, Laws, learned_free
-from vhydro.modes.posterior import mode_posterior
 from vhydro.report.timeline import Stretch, timeline_svg
+from vhydro.smoother import smooth_log
+from vhydro_audits.baselines.segmenters import ar_hmm, changes, gaussian_hmm
 
 DATA = Path(__file__).parents[1] / ".." / "shared" / "data" / "real" / "bees.npz"
 SEEDS, MODES = 3, 3
@@ -37,7 +38,7 @@ WAGGLE, FALLS, RISES = range(3)
 class Fold(NamedTuple):
     """One dance, by what was learned from the others: a mode for each of its blocks, by method."""
 
-    found: Free
+    found: BodyFit
     smoothed: np.ndarray
     paths: dict[str, np.ndarray]
 
@@ -69,7 +70,7 @@ def in_frames(path: np.ndarray, frames: int) -> np.ndarray:
     return np.pad(np.repeat(path, BLOCK), (0, frames - BLOCK * len(path)), mode="edge")
 
 
-def meaning(found: Free) -> np.ndarray:
+def meaning(found: BodyFit) -> np.ndarray:
     """What every mode is: the one that shakes most waggles, the others turn."""
     push, waggle = found.laws.push, int(found.laws.push[:, SHAKE].argmax())
     order = np.argsort(push[:, TURN])
@@ -83,17 +84,19 @@ def fold(seen: Sequence[Episode], left_out: int, count: int, seed: int) -> Fold:
     """The dance left out, by what every method learns from the other five; of these ours keeps one to choose by."""
     order = np.random.default_rng((seed, left_out)).permutation([i for i in range(len(seen)) if i != left_out])
     known, test = [seen[i] for i in order], seen[left_out]
-    laws = Laws(np.zeros((MODES, 2)), np.full((MODES, 2), np.nan))  # what a bee does is up to it, not to its last step
-    found = learned_free(known[1:], known[:1], laws, floor=FLOOR, own_noise=False, seed=seed)
-    posterior, what = mode_posterior(found.model, test), meaning(found)
+    laws = StepLaws(
+        np.zeros((MODES, 2)), np.full((MODES, 2), np.nan)
+    )  # what a bee does is up to it, not to its last step
+    found = fit_body(known[1:], known[:1], laws, floor=FLOOR, own_noise=False, seed=seed)
+    belief, what = smooth_log(found.model, test, key=jax.random.key(seed)), meaning(found)
     learn, apply = [e.observations for e in known], [test.observations]
     paths = {
-        "ours": what[posterior.path],
+        "ours": what[belief.path],
         "HMM": gaussian_hmm(learn, apply, MODES, seed=seed)[0],
         "AR-HMM": ar_hmm(learn, apply, MODES, seed=seed)[0],
         "ruptures*": changes(learn, apply, MODES, [count], seed=seed)[0],
     }
-    return Fold(found, posterior.smoothed[:, np.argsort(what)], paths)
+    return Fold(found, belief.mode[:, np.argsort(what)], paths)
 
 
 def table(runs: dict[str, list[Scores]], ratio: dict[str, float]) -> str:
@@ -106,7 +109,7 @@ def table(runs: dict[str, list[Scores]], ratio: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
-def described(found: Free) -> str:
+def described(found: BodyFit) -> str:
     """What every mode does, in standard deviations of a dance."""
     what = meaning(found)
     lines = [

@@ -1,6 +1,6 @@
 """When a real cube flies, is struck, slides or rolls, and rests: 400 tosses filmed by motion capture, no label learned.
 
-Data: poses of the cube. Model: the next step is a share of the last and a push (`vhydro.modes.free`). Two laws are
+Data: poses of the cube, through the body view. Model: the next step is a share of the last and a push. Two laws are
 known beforehand, from physics: what rests keeps nothing, what flies keeps all and falls. The others are learned.
 Truth, for scoring alone, is read off the heights of the cube's corners, which no method sees. (ContactNets, CoRL 2020.)
 
@@ -12,19 +12,21 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import jax
 import numpy as np
 import tyro
 from scipy.spatial.transform import Rotation
 
-from vhydro.baselines.segmenters import ar_hmm, changes, gaussian_hmm
 from vhydro.data import read
 from vhydro.episodes import Episode
-from vhydro.labels import without_short_runs
+from vhydro.filter import Belief
+from vhydro.learning.body import BodyFit, StepLaws, fit_body
 from vhydro.modes import Scores, change_points, scores, segments_of
-from vhydro.modes.free import Free, Laws, learned_free
-from vhydro.modes.motion import body_steps
-from vhydro.modes.posterior import ModePosterior, mode_posterior
 from vhydro.report.timeline import Stretch, timeline_svg
+from vhydro.smoother import smooth_log
+from vhydro.views import body_view
+from vhydro_audits.baselines.segmenters import ar_hmm, changes, gaussian_hmm
+from vhydro_audits.labels import without_short_runs
 
 DATA = Path(__file__).parents[1] / ".." / "shared" / "data" / "real" / "cube_tosses.npz"
 G = 9.81  # m/s²
@@ -49,9 +51,9 @@ Paths = dict[str, list[np.ndarray]]
 class Run(NamedTuple):
     """What one seed gave: our modes, what each of them is, and the paths of every method."""
 
-    found: Free
+    found: BodyFit
     meaning: np.ndarray
-    posterior: list[ModePosterior]
+    posterior: list[Belief]
     paths: Paths
 
 
@@ -82,15 +84,15 @@ def _truth(corners: np.ndarray, dt: float, apart: bool) -> np.ndarray:
     return without_short_runs(modes[1:], 2)  # row 0 is before the first step
 
 
-def laws(modes: int, dt: float) -> Laws:
+def laws(modes: int, dt: float) -> StepLaws:
     """What is known of the modes: one that rests, one that flies; along the ground no direction is special."""
     keep, push = np.full((modes, 6), np.nan), np.zeros((modes, 6))
     keep[REST], keep[FLIGHT] = 0.0, 1.0
     push[FLIGHT, 2], push[2:, 2] = -G * dt**2, np.nan
-    return Laws(keep, push)
+    return StepLaws(keep, push)
 
 
-def ordered(found: Free) -> np.ndarray:
+def ordered(found: BodyFit) -> np.ndarray:
     """What every mode is: of those learned, the quietest slides, the one that nothing foretells is struck."""
     learned = np.argsort(found.noise[2:, 2]) + 2
     meaning = np.arange(len(found.share))
@@ -153,7 +155,7 @@ def picture(truth: list[np.ndarray], run: Run, dt: float, apart: bool) -> str:
     """Truth and ours, bar under bar."""
     names, bars = [], []
     for i, (true, ours) in enumerate(zip(truth[:SHOWN], run.posterior, strict=False), 1):
-        mine = [s._replace(mode=int(run.meaning[s.mode])) for s in segments_of(ours.path, ours.smoothed)]
+        mine = [s._replace(mode=int(run.meaning[s.mode])) for s in segments_of(ours.path, ours.mode)]
         names += [f"test toss {i}, corners", "ours"]
         for bar in (segments_of(true), mine):
             bars.append([Stretch(s.start * dt, s.end * dt, s.mode, s.confidence) for s in bar])
@@ -165,8 +167,8 @@ def run_of(steps: Sequence[Episode], modes: int, counts: list[int], seed: int) -
     order, test = np.random.default_rng(seed).permutation(len(steps) - TEST), steps[-TEST:]
     known = [steps[i] for i in order[: TRAIN + VALIDATION]]
     given = laws(modes, steps[0].dt)
-    found = learned_free(known[:TRAIN], known[TRAIN:], given, floor=FLOOR, own_noise=True, seed=seed)
-    posterior = [mode_posterior(found.model, e) for e in test]
+    found = fit_body(known[:TRAIN], known[TRAIN:], given, floor=FLOOR, own_noise=True, seed=seed)
+    posterior = [smooth_log(found.model, e, key=jax.random.key(seed)) for e in test]
     paths = {"ours": [p.path for p in posterior], **peers(known, test, modes, counts, seed)}
     return Run(found, ordered(found), posterior, paths)
 
@@ -176,7 +178,8 @@ def main(
 ) -> None:
     """Print scores of ours and of peers and write a picture; `--apart` tells rolling from sliding, as a fifth mode."""
     episodes = list(read(path))
-    truth, steps = truths(episodes, apart)[-TEST:], [body_steps(e, "cube") for e in episodes]
+    view = body_view(episodes)
+    truth, steps = truths(episodes, apart)[-TEST:], [view(e) for e in episodes]
     dt, modes, counts = episodes[0].dt, 5 if apart else 4, [len(change_points(t)) for t in truth]
     runs = [run_of(steps, modes, counts, seed) for seed in range(SEEDS)]
     print(described(runs[0], dt, apart), "\n")

@@ -71,7 +71,7 @@ def main(options: Options) -> None:
     guided = filter(model, log, key=key, settings=FilterSettings(particles=options.particles, gate=gate))
     plain = filter(model, log, key=key, proposal=None, settings=bootstrap(particles=options.particles))
     one = BEACONS[0] - readings[:, :1] * np.stack([np.cos(readings[:, 2]), np.sin(readings[:, 2])], axis=1)
-    for name, guess in (("guided", guided.belief.mean), ("bootstrap", plain.belief.mean), ("beacon 1 alone", one)):
+    for name, guess in (("guided", guided.mean), ("bootstrap", plain.mean), ("beacon 1 alone", one)):
         error = np.hypot(*(guess[:, :2] - places).T)
         known = ~np.isnan(error)
         print(f"{name:15} off by {np.sqrt(np.mean(error[known] ** 2)):.2f} m in {known.sum()} of {len(error)} rows")

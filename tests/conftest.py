@@ -1,12 +1,21 @@
 """What every test runs under: double precision, types and shapes checked, the same random cases each time."""
 
+import gc
 import os
+from importlib.metadata import version
+from pathlib import Path
 
 # Most of the suite's time is compiling small programs that run once: ask for little optimisation, before jax starts.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
+# The second flag is gone after jaxlib 0.10, and a process that is given one it does not know ends.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=1"
+    + " --xla_cpu_use_fusion_emitters=false" * version("jaxlib").startswith("0.10."),
+)
 
 import jax
 import jaxtyping
+import pytest
 from hypothesis import settings
 
 jax.config.update("jax_enable_x64", True)
@@ -14,12 +23,25 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
-jaxtyping.install_import_hook("vhydro", "beartype.beartype")
+jaxtyping.install_import_hook(["vhydro", "vhydro_audits"], "beartype.beartype")
 
 # A file runs on one worker; those that take longest go first, so that none is left over at the end.
-LONGEST = ("test_training", "test_evidence", "test_robust", "test_objective", "test_demo", "test_stream")
+LONGEST = ("test_fitted", "test_training", "test_evidence", "test_robust", "test_objective", "test_demo", "test_stream")
 
 
 def pytest_collection_modifyitems(items):
     place = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
+
+MAPS = Path("/proc/self/maps")  # of this process's memory, where the system tells
+MOST_MAPS = 15_000  # a compiled program takes some dozens; at 65,530 the kernel refuses more and the process dies
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs():
+    """Compiled programs are dropped between files before they fill the table of memory maps."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()

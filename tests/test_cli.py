@@ -43,10 +43,20 @@ def test_version(capsys):
     assert out.startswith("vhydro ")
 
 
-def test_help_of_a_verb_lists_its_flags(capsys):
-    status, out, _ = outcome(["demo", "--help"], capsys)
+@pytest.mark.parametrize(
+    ("verb", "flags"),
+    [
+        ("demo", ("--out", "--seed", "--occlusion", "--particles")),
+        ("fit", ("LOGS", "--out", "--modes", "--view", "--hand", "--body", "--positions", "--forces", "--no-refine")),
+        ("filter", ("MODEL", "LOGS", "--out", "--level")),
+        ("segment", ("MODEL", "LOGS", "--out")),
+        ("laws", ("MODEL", "LOGS", "--out")),
+    ],
+)
+def test_help_of_a_verb_lists_its_flags(verb, flags, capsys):
+    status, out, _ = outcome([verb, "--help"], capsys)
     assert status == 0
-    assert all(flag in out for flag in ("--out", "--seed", "--occlusion", "--particles"))
+    assert all(flag in out for flag in flags)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +65,13 @@ def test_help_of_a_verb_lists_its_flags(capsys):
         (["dmeo"], "dmeo"),
         (["data", "inspct"], "inspct"),
         (["data", "inspect", "no-such-file"], "no-such-file: found nothing there"),
+        (["learn", "logs"], "learn"),
+        (["fit"], "LOGS"),
+        (["fit", "no-such-file", "--modes", "many"], "--modes"),
+        (["fit", "no-such-file"], "no-such-file: found nothing there"),
+        (["filter", "no-such-model", "no-such-file"], "no-such-model"),
+        (["segment", "no-such-model", "no-such-file"], "no-such-model"),
+        (["laws", "no-such-model", "no-such-file"], "no-such-model"),
         (["demo", "--sede", "1"], "--sede"),
         (["demo", "--seed", "one"], "--seed"),
         (["demo", "--particles", "0"], "particles is 0; expected at least 1"),

@@ -72,7 +72,7 @@ def inside(truth, ends):
 
 
 def test_the_readings_moments_by_hand(model, validation):
-    belief = validation[2][0].belief
+    belief = validation[2][0].moments
     mean, sd = reading_moments(model, validation[2][0])
     np.testing.assert_allclose(mean, belief.mean[:, ::-1], rtol=1e-12)  # channel 0 reads coordinate 1
     np.testing.assert_allclose(sd, np.sqrt(belief.variance[:, ::-1] + 0.01), rtol=1e-12)
@@ -171,7 +171,7 @@ def test_what_does_not_belong_together_is_refused(model, validation, change, wor
 
 
 def shortened(out):
-    return out._replace(belief=jax.tree.map(lambda x: x[:9], out.belief))
+    return out._replace(moments=jax.tree.map(lambda x: x[:9], out.moments))
 
 
 def regrouped(log):

@@ -1,5 +1,7 @@
 """The hybrid model: structure no parameter can break, energy that does not grow, builders that refuse."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from vhydro.emission import NetworkEmission, Observation
 from vhydro.flow import LinearFlow, Reset
 from vhydro.library import Cosine, Custom, Monomial, Penetration, Sine, polynomial, slope, values
 from vhydro.model import (
+    HybridModel,
     axis_emission,
     hybrid_model,
     linear_emission,
@@ -519,3 +522,34 @@ def test_validation_finds_what_training_broke():
     with pytest.raises(ValueError, match=r"mode 1 has no feasible next mode; allow at least one"):
         stuck.validate()
     assert isinstance(model.flow, LinearFlow)
+
+
+def two_channels() -> HybridModel:
+    flow = linear_flow(np.stack([np.eye(2), 0.5 * np.eye(2)]))
+    return hybrid_model(mode_kernel(2), flow, axis_emission(2, [0, 1], noise=1.0), noise=1.0, channels=["a", "b"])
+
+
+# What a file made by hand could hold: each would be spread over all modes or channels, without a word.
+CRAFTED = {
+    "names of fewer channels": (lambda m: replace(m, channels=("a",)), "shift has the shape"),
+    "a name twice": (lambda m: replace(m, channels=("a", "a")), r"channel names repeat: \['a'\]"),
+    "one shift for all": (lambda m: changed(m, "shift", m.shift[:1]), r"shift has the shape \(1,\); expected"),
+    "one scale for all": (lambda m: changed(m, "scale", m.scale[:1]), r"scale has the shape \(1,\); expected"),
+    "one start for all": (lambda m: changed(m, "start_mean", m.start_mean[:1]), "start_mean has the shape"),
+    "other inputs": (lambda m: changed(m, "action_scale", jnp.ones(7)), "flow.port has the shape"),
+    "a kernel of one mode": (lambda m: changed(m, "kernel", mode_kernel(1)), "kernel.logits has the shape"),
+    "sensors of one channel": (
+        lambda m: changed(m, "emission", axis_emission(2, [0], noise=1.0)),
+        "the emission has 1 channels; expected 2",
+    ),
+}
+
+
+def changed(model: HybridModel, name: str, value) -> HybridModel:
+    return eqx.tree_at(lambda m: getattr(m, name), model, value)
+
+
+@pytest.mark.parametrize(("craft", "words"), CRAFTED.values(), ids=CRAFTED)
+def test_validation_finds_what_would_be_spread_without_a_word(craft, words):
+    with pytest.raises(ValueError, match=words):
+        craft(two_channels()).validate()

@@ -17,6 +17,7 @@ from vhydro.emission import Observation
 from vhydro.episodes import episode, pad
 from vhydro.filter import FilterSettings, bootstrap
 from vhydro.flow import Reset
+from vhydro.gap import GapDrive, Geometry
 from vhydro.gaussian import log_density
 from vhydro.library import polynomial
 from vhydro.model import (
@@ -28,7 +29,7 @@ from vhydro.model import (
     port_hamiltonian,
 )
 from vhydro.network import network
-from vhydro.objective import estimator_settings, mean_log_evidence
+from vhydro.objective import estimator_of, estimator_settings, mean_log_evidence
 from vhydro.proposal import AmortizedProposal, ConditionedProposal, amortized_proposal
 
 KEY = jax.random.key(0)
@@ -116,11 +117,32 @@ def small_switching():
     )
 
 
+def drifting():
+    """Two coordinates that move by themselves, inputs, and a mode kernel that reads gaps: a contact model in small."""
+    random = np.random.default_rng(3)
+    parts = [jnp.asarray(random.normal(size=shape)) for shape in ((1, 3, 4), (1, 3, 4), (1, 3), (1, 4))]
+    drive = GapDrive(Geometry(*parts, jnp.asarray(0.5)), jnp.asarray(0.5 * random.normal(size=(2, 3))))
+    return hybrid_model(
+        mode_kernel(2, stay=0.7, drive=drive, dtype=jnp.float64),
+        linear_flow(
+            [np.diag([0.9, 0.8]), np.diag([1.0, 0.3])],
+            [[0.2, 0.0], [-0.6, 0.1]],
+            [[[0.0, 0.1], [0.0, 0.0]], [[0.8, 0.0], [0.0, 0.5]]],
+            dtype=jnp.float64,
+        ),
+        axis_emission(2, (1, 0), noise=[0.4, 0.5], dtype=jnp.float64),
+        noise=[[0.5, 0.4], [0.3, 0.5]],
+        start_mode=[0.6, 0.4],
+    )
+
+
 GATED = FilterSettings(particles=48, gate=Gate(fixed=0.3))
 ESTIMATORS = {
     "gaussian": (small_switching, lambda m: ConditionedProposal(), logs(1), FilterSettings(particles=4), 2000),
     # No branch is cut in logs so short: nothing is left to chance.
     "gaussian linearised": (bouncing, lambda m: ConditionedProposal(), logs(1, 1), FilterSettings(particles=24), 2),
+    # Nothing is ever drawn.
+    "merged": (drifting, lambda m: None, logs(2, 2, rows=(9, 4)), FilterSettings(engine="merged"), 2),
     "exact": (small_switching, lambda m: ConditionedProposal(), logs(1), GATED, 1500),
     "exact learned guide": (
         small_switching,
@@ -131,7 +153,7 @@ ESTIMATORS = {
     ),
     "fixed": (small_switching, lambda m: ConditionedProposal(), logs(1), GATED, 1500),
 }
-UNLEARNED = ("shift", "scale", "action_scale", "calibration")
+UNLEARNED = ("shift", "scale", "action_scale", "calibration", "geometry")
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -288,6 +310,15 @@ def test_with_fixed_samples_the_guide_does_not_pull_on_the_model():
     assert (ravel_pytree(nothing)[0] == 0).all()
 
 
+def test_auto_is_the_estimator_of_the_engine():
+    merged, plain = FilterSettings(engine="merged"), FilterSettings(particles=8)
+    guide = amortized_proposal(drifting(), hidden=(3,), key=KEY)
+    assert estimator_of(drifting(), None, merged) == "merged"
+    assert estimator_of(small_switching(), ConditionedProposal(), plain) == "gaussian"
+    assert estimator_of(drifting(), guide, merged) == "fixed"  # what is merged has no guide to learn
+    assert estimator_of(small_switching(), None, plain) == "fixed"
+
+
 def test_an_estimator_is_a_choice_of_settings():
     base = FilterSettings(particles=7, history=True, pareto=True)
     exact, fixed = estimator_settings(base, "exact"), estimator_settings(base, "fixed")
@@ -297,5 +328,7 @@ def test_an_estimator_is_a_choice_of_settings():
         assert settings.particles == 7
         assert not settings.history
         assert not settings.pareto
-    with pytest.raises(ValueError, match="estimator is 'reinforce'; expected 'gaussian', 'exact'"):
+    merged = estimator_settings(base, "merged")
+    assert (merged.engine, merged.history, merged.outliers) == ("merged", False, None)
+    with pytest.raises(ValueError, match="estimator is 'reinforce'; expected 'merged', 'gaussian', 'exact'"):
         inspect.unwrap(estimator_settings)(base, "reinforce")  # past the type checker that only tests have

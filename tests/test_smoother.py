@@ -76,10 +76,12 @@ def test_smoothed_beliefs_are_the_exact_ones(options):
     exact = linear.switching_posterior(*system, Y)
     assert np.abs(exact.smoothed_mode - exact.filtered_mode).max() > 0.1  # or smoothing would show nothing
     out = smoothed_runs(model, episode(Y, dt=0.1), FilterSettings(particles=256, history=True, **options), 40, 128)
-    assert_exact(out.belief.mode, exact.smoothed_mode)
-    assert_exact(out.belief.mean, exact.smoothed_mean)
-    assert out.mode.shape == (40, 8, 128)
-    assert out.z.shape == (40, 8, 2, 128)
+    assert_exact(out.mode, exact.smoothed_mode)
+    assert_exact(out.mean, exact.smoothed_mean)
+    assert out.trajectories.mode.shape == (40, 8, 128)
+    assert out.trajectories.z.shape == (40, 8, 2, 128)
+    filtered = out.moments.mode.mean(0)  # what the filter alone says is kept beside it
+    assert np.abs(filtered - exact.filtered_mode).max() < np.abs(filtered - exact.smoothed_mode).max()
 
 
 def test_a_log_without_padding_is_smoothed_to_its_end():
@@ -87,15 +89,15 @@ def test_a_log_without_padding_is_smoothed_to_its_end():
     model, system = switching(modes=1)
     Y = seen(system, 64, seed=4)
     out = smoothed_runs(model, episode(Y, dt=0.1), FilterSettings(particles=256, history=True), 40, 128)
-    assert_exact(out.belief.mean, linear.switching_posterior(*system, Y).smoothed_mean)
+    assert_exact(out.mean, linear.switching_posterior(*system, Y).smoothed_mean)
 
 
 def test_forbidden_moves_are_never_made():
     model, system = switching(feasible=[[True, True], [False, True]])
     Y = seen(system, 12, seed=3)
     out = smoothed_runs(model, episode(Y, dt=0.1), FilterSettings(particles=256, history=True), 40, 128)
-    assert (np.diff(out.mode, axis=1) >= 0).all()
-    assert_exact(out.belief.mode, linear.switching_posterior(*system, Y).smoothed_mode)
+    assert (np.diff(out.trajectories.mode, axis=1) >= 0).all()
+    assert_exact(out.mode, linear.switching_posterior(*system, Y).smoothed_mode)
 
 
 def test_the_last_row_is_the_filters():
@@ -104,14 +106,12 @@ def test_the_last_row_is_the_filters():
     settings = FilterSettings(particles=256, history=True, engine="mixture")
     forward = filter(model, log, key=jax.random.key(1), settings=settings)
     out = smooth(model, log, forward, key=jax.random.key(2), trajectories=4000)
-    drawn = {tuple(point) for point in out.z[-1].T.tolist()}
+    drawn = {tuple(point) for point in out.trajectories.z[-1].T.tolist()}
     assert drawn <= {tuple(point) for point in forward.final.z.T.tolist()}
-    believed = forward.belief
+    believed = forward.moments
     error = np.sqrt(believed.mode[-1].prod() / 4000)
-    np.testing.assert_allclose(out.belief.mode[-1], believed.mode[-1], atol=4 * error)
-    np.testing.assert_allclose(
-        out.belief.mean[-1], believed.mean[-1], atol=4 * np.sqrt(believed.variance[-1].max() / 4000)
-    )
+    np.testing.assert_allclose(out.mode[-1], believed.mode[-1], atol=4 * error)
+    np.testing.assert_allclose(out.mean[-1], believed.mean[-1], atol=4 * np.sqrt(believed.variance[-1].max() / 4000))
 
 
 def test_misuse_is_refused():

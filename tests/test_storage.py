@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from vhydro import storage
 from vhydro.calibration import Calibration
 from vhydro.flow import Reset
+from vhydro.gap import GapDrive, Geometry
 from vhydro.library import Cosine, Penetration, Sine, polynomial
 from vhydro.model import (
     axis_emission,
@@ -68,6 +69,12 @@ def contact_model(dtype=jnp.float32):
     return hybrid_model(kernel, flow, emission, noise=0.1, reset=reset)
 
 
+def reach() -> GapDrive:
+    """A kernel's drive that reads the gap between a hand and two bodies."""
+    places = jnp.arange(36.0).reshape(2, 3, 6)
+    return GapDrive(Geometry(places, places + 1, jnp.ones((2, 3)), jnp.eye(6)[:1], jnp.array(0.01)), jnp.ones((3, 5)))
+
+
 @pytest.fixture(scope="module")
 def modules():
     """Modules of every known class and of every shape they come in."""
@@ -87,6 +94,8 @@ def modules():
         "student": student_emission(np.ones((3, 2)), noise=0.1),
         "beacons": range_bearing_emission(2, beacons=np.eye(2), range_noise=0.1, bearing_noise=0.2),
         "network": contact.kernel.drive,
+        "reach": reach(),
+        "geometry": reach().geometry,
         "calibrated": calibrated_model(),
         "exact": conditioned_proposal(linear),
         "residual": conditioned_proposal(contact, residual=(4,), key=key),
@@ -306,7 +315,7 @@ def removed(document, arrays):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (entry("version", 7), "written by a newer format 7; this version reads up to 4; upgrade vhydro"),
+        (entry("version", 7), "written by a newer format 7; this version reads up to 5; upgrade vhydro"),
         (entry("version", 0), "'version': 0"),
         (entry("version", True), "'version': True"),
         (entry("version", "1"), "'version': '1'"),

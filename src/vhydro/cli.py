@@ -4,49 +4,68 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-import tyro
-
+from vhydro.interrupts import interruptible, stop
+from vhydro.printable import printable_lines
 from vhydro.report.files import version
 
 # Every verb: what it does, its module, its configuration and its function. A module is imported when its verb
 # is used, so that help comes at once.
 VERBS = {
     "demo": ("Fit, filter and show a puck that bounces in the dark.", "vhydro.demo", "DemoConfig", "run_demo"),
-    "laws": (
-        "Print the law of every contact mode of a log.",
-        "vhydro.laws.command",
-        "LawsCommand",
-        "run_laws",
-    ),
-    "learn": (
-        "Find the contact modes of robot logs, without labels.",
-        "vhydro.segment",
-        "LearnCommand",
-        "run_learn",
+    "fit": ("Fit a model to logs, without labels, and keep it.", "vhydro.commands.fit", "FitCommand", "run_fit"),
+    "filter": (
+        "Filter logs: intervals, mode probabilities, certificates.",
+        "vhydro.commands.filter",
+        "FilterCommand",
+        "run_filter",
     ),
     "segment": (
-        "Cut logs into segments of one contact mode each.",
-        "vhydro.segment",
+        "Cut logs into segments of one mode each.",
+        "vhydro.commands.segment",
         "SegmentCommand",
         "run_segment",
     ),
+    "laws": (
+        "Print the law of every mode of logs.",
+        "vhydro.commands.laws",
+        "LawsCommand",
+        "run_laws",
+    ),
+    "plan": (
+        "Plan from where a log ends, and prove how likely it fails.",
+        "vhydro.commands.plan",
+        "PlanCommand",
+        "run_plan",
+    ),
     "audit laws": (
         "Recover the laws of four systems whose equations are known, beside ablations and peers.",
-        "vhydro.audits.laws",
+        "vhydro_audits.laws",
         "LawsAuditConfig",
         "run_laws_audit",
     ),
     "audit support": (
         "Filter robot logs in the dark: ESS, variance, calibration and lost branches, beside the paper's.",
-        "vhydro.audits.support",
+        "vhydro_audits.support",
         "SupportAuditConfig",
         "run_support_audit",
     ),
     "audit modes": (
         "Find contact modes without labels and score them against a proxy and contact truth, beside peers.",
-        "vhydro.audits.modes",
+        "vhydro_audits.modes",
         "ModesAuditConfig",
         "run_modes_audit",
+    ),
+    "audit planning": (
+        "Certify plans on recovered laws of known systems, and execute them in the true ones.",
+        "vhydro_audits.planning",
+        "PlanningAuditConfig",
+        "run_planning_audit",
+    ),
+    "audit page": (
+        "Write the page of an audit again from its result files.",
+        "vhydro_audits.pages.command",
+        "PageCommand",
+        "run_page",
     ),
     "data inspect": (
         "Show what a log file or folder holds.",
@@ -62,13 +81,13 @@ VERBS = {
     ),
     "collect maniskill": (
         "Record demonstrations in ManiSkill, with contact forces.",
-        "vhydro.collect.maniskill",
+        "vhydro_audits.collect.maniskill",
         "ManiSkillConfig",
         "collect_maniskill",
     ),
     "collect sawyer": (
         "Record demonstrations of the Sawyer and bridge families in MuJoCo, with contact forces.",
-        "vhydro.collect.sawyer",
+        "vhydro_audits.collect.sawyer",
         "SawyerConfig",
         "collect_sawyer",
     ),
@@ -82,22 +101,31 @@ GROUPS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one verb; a mistake of the user's ends it with one line and status 2."""
+    """Runs one verb; a mistake of the user's ends it with one line and status 2, an interrupt with status 130."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given in (["--version"], ["-V"]):
         print(f"vhydro {version()}")
         return
-    try:
-        _run(given or ["--help"])
-    except (ValueError, OSError, FloatingPointError) as error:  # the last: a fit that left the numbers
-        print(f"vhydro: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("vhydro: stopped.", file=sys.stderr)
-        sys.exit(130)
+    with interruptible(last=arguments is None) as interrupt:
+        try:
+            _run(given or ["--help"])
+        except (ValueError, OSError, FloatingPointError) as error:  # the last: a fit that left the numbers
+            if interrupt.came:
+                stop()
+            print(f"vhydro: {printable_lines(str(error))}", file=sys.stderr)
+            sys.exit(2)
+        except BaseException as error:
+            # Whatever an interrupt turns into on its way, such as a failed import: it is still an interrupt.
+            if interrupt.came or isinstance(error, KeyboardInterrupt):
+                stop()
+            raise
+        if interrupt.came:
+            stop()
 
 
 def _run(given: list[str]) -> None:
+    import tyro
+
     group = given[0] if given[0] in GROUPS else ""
     words = given[1:] or ["--help"] if group else given
     offered = {name.removeprefix(group).strip(): name for name in VERBS if name.partition(" ")[0] == group} or {

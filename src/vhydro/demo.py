@@ -20,7 +20,8 @@ from scipy.cluster.vq import kmeans2
 
 from vhydro.certificate import Gate, adaptive, conservative, no_support
 from vhydro.episodes import Episode
-from vhydro.filter import Filtered, FilterSettings, Particles, filter_episodes
+from vhydro.filter import Belief, FilterSettings, Particles, filter_episodes
+from vhydro.filter.path import ISLANDS
 from vhydro.flow import PortHamiltonianFlow
 from vhydro.library import polynomial
 from vhydro.model import HybridModel, axis_emission, hybrid_model, mode_kernel, port_hamiltonian
@@ -267,19 +268,19 @@ def runs(model: HybridModel, method: Method, episodes: list[Episode], config: De
     settings = replace(drawing(method, config), history=True)
     out = filter_episodes(model, episodes * config.repeats, key=key, proposal=method.proposal, settings=settings)
 
-    def stacked(of: Callable[[Filtered], Any]) -> np.ndarray:
+    def stacked(of: Callable[[Belief], Any]) -> np.ndarray:
         values = np.stack([np.asarray(of(o)) for o in out])
         return values.reshape(config.repeats, len(episodes), *values.shape[1:])
 
-    def history(o: Filtered) -> Particles:
-        assert o.history is not None
+    def history(o: Belief) -> Particles:
+        assert isinstance(o.history, Particles)
         return o.history
 
     return Runs(
         log_evidence=stacked(lambda o: o.log_evidence),
         record={name: stacked(lambda o, name=name: getattr(o.record, name)) for name in RECORDED},
-        mode=stacked(lambda o: o.belief.mode),
-        mean=stacked(lambda o: o.belief.mean[:, 0]),
+        mode=stacked(lambda o: o.mode),
+        mean=stacked(lambda o: o.mean[:, 0]),
         position=stacked(lambda o: history(o).z[:, 0]),
         weight=stacked(lambda o: np.exp(history(o).log_weight)),
     )
@@ -294,9 +295,6 @@ def compared(fitted: Fit, episodes: list[Episode], config: DemoConfig, *, key: P
         return dict(zip((way.name for way in ways), outs, strict=True))
 
 
-ISLANDS = 8  # of the statement on a whole log
-
-
 def paths(fitted: Fit, log: Episode, config: DemoConfig, *, key: PRNGKeyArray) -> list[dict]:
     """What can be said of one whole log, by independent islands: of the adaptive filter and of the default engine."""
     assert fitted.proposal is not None
@@ -309,9 +307,14 @@ def paths(fitted: Fit, log: Episode, config: DemoConfig, *, key: PRNGKeyArray) -
     def said(settings: FilterSettings, proposal: Proposal) -> dict:
         settings = replace(settings, islands=ISLANDS)
         out = filter_episodes(fitted.model, [log], key=key, proposal=proposal, settings=settings)[0]
-        assert out.path is not None
-        numbers = {k: getattr(out.path, k) for k in ("log_evidence", "half_width", "lower", "confidence", "engine")}
-        return numbers | {"certified": float(np.mean(out.record.certified)), "spread": float(out.path.spread.max())}
+        assert out.statement is not None
+        numbers = {
+            k: getattr(out.statement, k) for k in ("log_evidence", "half_width", "lower", "confidence", "engine")
+        }
+        return numbers | {
+            "certified": float(np.mean(out.record.certified)),
+            "spread": float(out.statement.spread.max()),
+        }
 
     with ThreadPoolExecutor(2) as pool:
         return [{"method": n, **s} for n, s in zip(ways, pool.map(lambda w: said(*w), ways.values()), strict=True)]
@@ -370,12 +373,12 @@ def law(model: HybridModel, match: np.ndarray) -> list[dict]:
 # --- the whole demo -----------------------------------------------------------------------------------------
 
 
-def run_demo(config: DemoConfig = DemoConfig(), *, quiet: bool = False) -> dict:  # noqa: B008 — immutable
+def run_demo(config: DemoConfig = DemoConfig(), *, quiet: bool = False) -> dict:
     """The demo's summary, also written to `config.out` with a page and the model: all of it or nothing."""
     console = Console(quiet=quiet, highlight=False)
     if not console.is_terminal:
         console.width = 100
-    with staged(config.out) as folder:
+    with staged(config.out, ("index.html", "summary.json", "model.safetensors")) as folder:
         summary, scene, parts = demonstrated(config, console)
         save(folder / "model.safetensors", notes=plain(summary["meta"]), **parts._asdict())
         (folder / "index.html").write_text(demo_page(summary, scene), "utf-8")

@@ -1,5 +1,6 @@
 """Episodes: what a robot logged, and how many of them become one array."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -8,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+
+from vhydro.printable import printable
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,11 @@ class Channel:
     name: str
     group: str = "object"
     unit: str = ""
+
+    def __post_init__(self):
+        if not (self.name + self.group + self.unit).isprintable():
+            for field_name in ("name", "group", "unit"):
+                object.__setattr__(self, field_name, printable(getattr(self, field_name)))
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,10 @@ class Contact:
     peak: np.ndarray  # (steps + 1,)
     normal: np.ndarray  # (steps + 1,)
     tangential: np.ndarray | None = None  # where the simulator tells it
+
+    def __post_init__(self):
+        first, second = self.bodies
+        object.__setattr__(self, "bodies", (printable(first), printable(second)))
 
     @property
     def name(self) -> str:
@@ -55,6 +67,7 @@ class Episode:
     source: str = ""
 
     def __post_init__(self):
+        self._make_printable()
         where = f" in {self.source}" if self.source else ""
         obs, act = np.asarray(self.observations), np.asarray(self.actions)
         if obs.ndim != 2 or obs.shape[0] < 1 or obs.shape[1] < 1:
@@ -73,7 +86,8 @@ class Episode:
             )
         names = [c.name for c in self.channels]
         if len(set(names)) != len(names):
-            raise ValueError(f"channel names{where} repeat: {sorted({n for n in names if names.count(n) > 1})}")
+            twice = sorted(n for n, count in Counter(names).items() if count > 1)
+            raise ValueError(f"channel names{where} repeat: {twice[:12]}")
         refuse_infinite(obs, f"observations{where}", names)
         if not np.isfinite(act).all():
             step, column = np.argwhere(~np.isfinite(act))[0]
@@ -92,10 +106,19 @@ class Episode:
         rows = [(f"label '{name}'", values) for name, values in self.labels.items()]
         rows += [(f"contact '{c.name}'", x) for c in self.contacts for x in (c.peak, c.normal, c.tangential)]
         for what, values in rows:
-            if values is not None and len(values) != obs.shape[0]:
-                raise ValueError(
-                    f"{what}{where} has {len(values)} rows; expected {obs.shape[0]}, one for each observation."
-                )
+            if values is not None and np.shape(values) != obs.shape[:1]:
+                found = f"{len(values)} rows" if np.ndim(values) == 1 else f"the shape {np.shape(values)}"
+                raise ValueError(f"{what}{where} has {found}; expected {obs.shape[0]}, one for each observation.")
+
+    def _make_printable(self) -> None:
+        """Replaces text from a file that could steer what shows it."""
+        if not self.source.isprintable():
+            object.__setattr__(self, "source", printable(self.source))
+        if not all(k.isprintable() and printable_label(v) is v for k, v in self.labels.items()):
+            object.__setattr__(self, "labels", {printable(k): printable_label(v) for k, v in self.labels.items()})
+        if not all(x.isprintable() for item in self.info.items() for x in item if isinstance(x, str)):
+            shown = {printable(k): printable(v) if isinstance(v, str) else v for k, v in self.info.items()}
+            object.__setattr__(self, "info", shown)
 
     def __repr__(self) -> str:
         rows, width = self.observations.shape
@@ -138,6 +161,15 @@ class Episode:
             observations=self.observations[:, columns],
             channels=tuple(self.channels[c] for c in columns),
         )
+
+
+def printable_label(values: np.ndarray) -> np.ndarray:
+    """A label whose values, where they are text, can be shown."""
+    if getattr(values, "dtype", np.dtype(float)).kind != "U":
+        return values
+    names, places = np.unique(values, return_inverse=True)
+    shown = [printable(str(name)) for name in names]
+    return values if shown == names.tolist() else np.array(shown)[places].reshape(values.shape)
 
 
 def refuse_infinite(values: np.ndarray, what: str, names: Sequence[str]) -> None:

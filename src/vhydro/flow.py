@@ -1,8 +1,6 @@
 """How the continuous state moves within a mode, and how it jumps when the mode changes."""
 
 from collections.abc import Callable
-from functools import reduce
-from operator import add
 from typing import Literal
 
 import equinox as eqx
@@ -12,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from vhydro.library import Library, Monomial, values
 from vhydro.network import Network
-from vhydro.small import matvec, over, pick, times
+from vhydro.small import matvec, over, pick, product, times
 
 
 class PortHamiltonianFlow(eqx.Module):
@@ -61,11 +59,11 @@ class PortHamiltonianFlow(eqx.Module):
     def step(
         self,
         starts: Float[Array, "modes latent *particles"],
-        action: Float[Array, "inputs"],
+        action: Float[Array, "inputs ..."],
         dt: Float[Array, ""],
     ) -> Float[Array, "modes latent *particles"]:
         """Where each mode takes its own start in one step of length dt."""
-        drive = over(self.port @ action, starts.ndim - 2)
+        drive = _driven(self.port, action, starts.ndim - 2)
         return self._integrated(lambda z: self.velocity(z, drive), starts, dt)
 
     def _integrated(self, velocity: Callable, z, dt):
@@ -90,18 +88,19 @@ class PortHamiltonianFlow(eqx.Module):
         self,
         starts: Float[Array, "modes latent particles"],
         ends: Float[Array, "modes latent particles"],
-        action: Float[Array, "inputs"],
+        action: Float[Array, "inputs ..."],
         dt: Float[Array, ""],
     ) -> Float[Array, "modes latent latent particles"]:
         """About how much every mode's end moves with its start: `exp(A dt)` with A halfway between the two."""
-        drive = over(self.port @ action, starts.ndim - 2)
+        drive = _driven(self.port, action, starts.ndim - 2)
         return _propagator(lambda z: self.velocity(z, drive), 0.5 * (starts + ends), dt, 1)
 
-    def _velocity_in(self, mode: Int[Array, "particles"], action: Float[Array, "inputs"]) -> Callable:
-        """`ż` as a function of z (latent, particles), each particle in its own mode."""
-        shared = (self.coefficients, self.skew() - self.resistance(), self.port @ action)
+    def _velocity_in(self, mode: Int[Array, "*particles"], action: Float[Array, "inputs ..."]) -> Callable:
+        """`ż` as a function of z (latent, *particles), each particle in its own mode."""
+        axes = mode.ndim
+        shared = (over(x, axes) for x in (self.coefficients, self.skew() - self.resistance()))
         # Picked once: fused into every evaluation they would be picked for each of them.
-        picked = tuple(pick(over(x, 1), mode) for x in shared)
+        picked = tuple(pick(x, mode) for x in (*shared, _driven(self.port, action, axes)))
         coefficients, structure, drive = jax.lax.optimization_barrier(picked)
 
         def energy(z):
@@ -112,11 +111,11 @@ class PortHamiltonianFlow(eqx.Module):
 
     def step_in(
         self,
-        mode: Int[Array, "particles"],
-        start: Float[Array, "latent particles"],
-        action: Float[Array, "inputs"],
+        mode: Int[Array, "*particles"],
+        start: Float[Array, "latent *particles"],
+        action: Float[Array, "inputs ..."],
         dt: Float[Array, ""],
-    ) -> Float[Array, "latent particles"]:
+    ) -> Float[Array, "latent *particles"]:
         """Where each particle's own mode takes it: `step` without the modes that are not asked for."""
         return self._integrated(self._velocity_in(mode, action), start, dt)
 
@@ -134,6 +133,11 @@ class PortHamiltonianFlow(eqx.Module):
         return self.smooth is None and all(isinstance(t, Monomial) and sum(t.powers) <= 2 for t in self.library)
 
 
+def _driven(port: Float[Array, "modes latent inputs"], action: Float[Array, "inputs ..."], axes: int):
+    """What an action adds in every mode, (modes, latent, …), to broadcast over particles."""
+    return over(matvec(port, action), axes + 1 - action.ndim)
+
+
 def _propagator(velocity: Callable, z, dt, axis: int):
     """`exp(A dt)` to third order, A the derivative of a velocity at z, whose coordinates are along `axis`."""
     latent = z.shape[axis]
@@ -141,9 +145,6 @@ def _propagator(velocity: Callable, z, dt, axis: int):
     columns = [dt * jax.jvp(velocity, (z,), (unit,))[1] for unit in units]
     step = jnp.stack(columns, axis=axis + 1)  # (…, latent, latent, particles)
     identity = over(jnp.eye(latent, dtype=z.dtype), 1)
-
-    def product(a, b):
-        return reduce(add, (a[..., :, k, None, :] * b[..., None, k, :, :] for k in range(latent)))
 
     out = identity + step / 3
     for order in (2, 1):
@@ -161,24 +162,27 @@ class LinearFlow(eqx.Module):
     def step(
         self,
         starts: Float[Array, "modes latent *particles"],
-        action: Float[Array, "inputs"],
+        action: Float[Array, "inputs ..."],
         dt: Float[Array, ""],  # noqa: ARG002 — one contract for every flow
     ) -> Float[Array, "modes latent *particles"]:
         """Where each mode takes its own start in one step."""
         move = jnp.einsum("sij,sj...->si...", self.matrix, starts)
-        return move + over(self.offset + self.port @ action, starts.ndim - 2)
+        return move + self._pushed(action, starts.ndim - 2)
 
     def shared_step(
-        self, z: Float[Array, "latent *particles"], action: Float[Array, "inputs"]
+        self, z: Float[Array, "latent *particles"], action: Float[Array, "inputs ..."]
     ) -> Float[Array, "modes latent *particles"]:
         """The same when all modes start at one z: a single matrix product."""
-        return matvec(self.matrix, z) + over(self.offset + self.port @ action, z.ndim - 1)
+        return matvec(self.matrix, z) + self._pushed(action, z.ndim - 1)
+
+    def _pushed(self, action: Float[Array, "inputs ..."], axes: int) -> Float[Array, "modes latent ..."]:
+        return over(self.offset, axes) + _driven(self.port, action, axes)
 
     def jacobian(self, starts, ends, action, dt) -> Float[Array, "modes latent latent _particles"]:  # noqa: ARG002
         """How much every mode's end moves with its start."""
         return over(self.matrix, 1)
 
-    def step_in(self, mode, start, action, dt) -> Float[Array, "latent particles"]:  # noqa: ARG002
+    def step_in(self, mode, start, action, dt) -> Float[Array, "latent *particles"]:  # noqa: ARG002
         """Where each particle's own mode takes it."""
         return pick(self.shared_step(start, action), mode)
 
@@ -236,10 +240,10 @@ class Reset(eqx.Module):
 
 def kept_momenta(
     reset: Reset | None,
-    before: Int[Array, "particles"],
-    mode: Int[Array, "particles"],
-    z: Float[Array, "latent particles"],
-) -> Float[Array, "latent particles"]:
+    before: Int[Array, "*particles"],
+    mode: Int[Array, "*particles"],
+    z: Float[Array, "latent *particles"],
+) -> Float[Array, "latent *particles"]:
     """What a change of mode multiplies each coordinate by."""
     if reset is None:
         return jnp.ones_like(z)

@@ -10,12 +10,12 @@ from scipy.special import ndtri
 from vhydro.calibration import EDGES, LEVELS, Calibration, band_of, conformal_factors, hidden_share
 from vhydro.emission import LinearEmission
 from vhydro.episodes import Episode
-from vhydro.filter.run import Filtered, refuse_other_channels
+from vhydro.filter.run import Belief, refuse_other_channels
 from vhydro.model import HybridModel
 from vhydro.occlusion import channel_groups
 
 
-def reading_moments(model: HybridModel, filtered: Filtered) -> tuple[np.ndarray, np.ndarray]:
+def reading_moments(model: HybridModel, filtered: Belief) -> tuple[np.ndarray, np.ndarray]:
     """The mean and the standard deviation of every reading (rows, channels), sensor noise included, standardised.
 
     The belief holds a variance for each coordinate and no covariances: the result is exact where a channel reads one
@@ -28,12 +28,12 @@ def reading_moments(model: HybridModel, filtered: Filtered) -> tuple[np.ndarray,
             "do not give those of a network's output. Keep the particles (`FilterSettings(history=True)`) instead."
         )
     matrix, offset, noise = (np.asarray(x, np.float64) for x in (emission.dense(), emission.offset, emission.noise))
-    mean, variance = (np.asarray(x, np.float64) for x in (filtered.belief.mean, filtered.belief.variance))
+    mean, variance = (np.asarray(x, np.float64) for x in (filtered.mean, filtered.variance))
     return mean @ matrix.T + offset, np.sqrt(variance @ (matrix**2).T + noise**2)
 
 
 def calibrated(
-    model: HybridModel, truth: Sequence[Episode], seen: Sequence[Episode], filtered: Sequence[Filtered]
+    model: HybridModel, truth: Sequence[Episode], seen: Sequence[Episode], filtered: Sequence[Belief]
 ) -> HybridModel:
     """The model with a calibration from validation episodes: before occlusion, after it, and the latter filtered.
 
@@ -61,7 +61,7 @@ def _episode_numbers(truth: Sequence[Episode]) -> list[int]:
     return [numbers.setdefault(log.observations.tobytes(), len(numbers)) for log in truth]
 
 
-def _scores(model: HybridModel, groups: np.ndarray, truth: Episode, seen: Episode, filtered: Filtered):
+def _scores(model: HybridModel, groups: np.ndarray, truth: Episode, seen: Episode, filtered: Belief):
     """The score, group, band and hidden flag of every reading of one log that is known."""
     mean, sd = reading_moments(model, filtered)
     reading = (truth.observations - np.asarray(model.shift)) / np.asarray(model.scale)
@@ -74,7 +74,7 @@ def _scores(model: HybridModel, groups: np.ndarray, truth: Episode, seen: Episod
 
 
 def _refuse_unpaired(
-    model: HybridModel, truth: Sequence[Episode], seen: Sequence[Episode], filtered: Sequence[Filtered]
+    model: HybridModel, truth: Sequence[Episode], seen: Sequence[Episode], filtered: Sequence[Belief]
 ) -> None:
     counts = len(truth), len(seen), len(filtered)
     if len(set(counts)) > 1 or not counts[0]:
@@ -98,8 +98,8 @@ def _refuse_unpaired(
         _refuse_other_rows(after, out)
 
 
-def _refuse_other_rows(episode: Episode, filtered: Filtered) -> None:
-    rows = filtered.belief.mean.shape[:-1]
+def _refuse_other_rows(episode: Episode, filtered: Belief) -> None:
+    rows = filtered.mean.shape[:-1]
     if rows != (episode.steps + 1,):
         raise ValueError(
             f"the belief has rows {rows}, the episode {episode.steps + 1}; expected the filter's output for it."
@@ -107,7 +107,7 @@ def _refuse_other_rows(episode: Episode, filtered: Filtered) -> None:
 
 
 def intervals(
-    model: HybridModel, episode: Episode, filtered: Filtered, level: float = 0.9, *, calibrated: bool = False
+    model: HybridModel, episode: Episode, filtered: Belief, level: float = 0.9, *, calibrated: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """The low and high end (rows, channels), in raw units, of the central interval of every reading.
 
@@ -149,17 +149,19 @@ def _calibrated_factor(model: HybridModel, episode: Episode, level: float) -> np
 ROOM = 1.5  # times the largest surprise of the validation logs
 
 
-def with_outliers(model: HybridModel, filtered: Sequence[Filtered]) -> HybridModel:
+def with_outliers(model: HybridModel, filtered: Sequence[Belief]) -> HybridModel:
     """The model with a threshold of surprise for each channel, from validation logs filtered with `outliers=None`.
 
-    A channel whose readings the model explains badly gets a higher one; none is below that of the filter's settings.
+    A channel whose readings the model explains badly gets a higher one; none is below that of the filter's settings. A
+    surprise beyond what a float tells counts as the largest that it does.
     """
     if not filtered:
         raise ValueError("no filtered logs given; expected at least one, filtered with FilterSettings(outliers=None).")
     every = np.concatenate([np.asarray(out.record.surprise, np.float64) for out in filtered])
-    if every.shape[1] != len(model.channels) or (every < 0).any() or not np.isfinite(every).all():
+    if every.shape[1] != len(model.channels) or (every < -0.5).any() or np.isnan(every).any():
         raise ValueError(
-            f"surprises are {every.shape}, from {every.min():g} to {every.max():g}; expected finite ones for each "
-            f"of {len(model.channels)} channels, which only linear sensors have. Leave out logs with faults."
+            f"surprises are {every.shape}, from {every.min():g} to {every.max():g}; expected one of at least 0 for "
+            f"each of {len(model.channels)} channels, which only linear sensors have. Leave `outliers` to the settings."
         )
-    return replace(model, outliers=jnp.asarray(ROOM * every.max(0), model.dtype))
+    most = -np.log10(float(jnp.finfo(model.dtype).tiny))
+    return replace(model, outliers=jnp.asarray(ROOM * np.minimum(every.max(0), most), model.dtype))

@@ -1,6 +1,7 @@
 """The hybrid model: a mode that switches, a state that flows within it, sensors that see part of it.
 
-Every function takes one particle, or many along a last axis (see `small`).
+Every function takes one particle, or many along last axes (see `small`); an action is one for all of them, or has
+particle axes that broadcast with theirs.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from vhydro.calibration import Calibration
 from vhydro.emission import Emission, LinearEmission, NetworkEmission, dtype_of
 from vhydro.flow import Flow, LinearFlow, PortHamiltonianFlow, Reset
+from vhydro.gap import GapDrive
 from vhydro.gaussian import factor_of
 from vhydro.library import Library
 from vhydro.network import Network, network
-from vhydro.small import log_softmax, over, pick
+from vhydro.small import beside, log_softmax, over, pick
 
 
 class Branches(eqx.Module):
@@ -36,14 +38,14 @@ class ModeKernel(eqx.Module):
     """`π(s' | s, z, a)`: a transition matrix plus a small function of (z, a); forbidden moves have probability 0."""
 
     logits: Float[Array, "modes modes"]
-    drive: Network | None  # (z, a) -> one logit per next mode
+    drive: Network | GapDrive | None  # (z, a) -> one logit per next mode
     feasible: Bool[Array, "modes modes"]
 
     def log_probability(
         self,
         mode: Int[Array, "*particles"],
         z: Float[Array, "latent *particles"],
-        action: Float[Array, "inputs"],
+        action: Float[Array, "inputs ..."],
     ) -> Float[Array, "modes *particles"]:
         """The log probability of every next mode."""
         axes = z.ndim - 1
@@ -51,7 +53,7 @@ class ModeKernel(eqx.Module):
         if self.drive is None:  # normalised once for all particles, each only looks up its row
             chosen = pick(over(jax.nn.log_softmax(allowed, axis=-1), axes), mode)
             return jnp.broadcast_to(chosen, (chosen.shape[0], *mode.shape))
-        inputs = jnp.concatenate([z, jnp.broadcast_to(over(action, axes), (action.shape[0], *z.shape[1:]))])
+        inputs = jnp.concatenate([z, jnp.broadcast_to(beside(action, axes), (action.shape[0], *z.shape[1:]))])
         return log_softmax(pick(over(allowed, axes), mode) + self.drive(inputs))
 
 
@@ -115,7 +117,7 @@ class HybridModel(eqx.Module):
         self,
         mode: Int[Array, "*particles"],
         z: Float[Array, "latent *particles"],
-        action: Float[Array, "inputs"],
+        action: Float[Array, "inputs ..."],
         dt: Float[Array, ""],
     ) -> Float[Array, "modes latent *particles"]:
         """Where every next mode takes z."""
@@ -128,7 +130,7 @@ class HybridModel(eqx.Module):
         self,
         mode: Int[Array, "*particles"],
         z: Float[Array, "latent *particles"],
-        action: Float[Array, "inputs"],
+        action: Float[Array, "inputs ..."],
         dt: Float[Array, ""],
     ) -> Branches:
         """The carrier `P(s', z' | s, z, a)`. Paper: Sec. 2."""
@@ -143,8 +145,33 @@ class HybridModel(eqx.Module):
             raise ValueError(
                 f"mode {int(np.argmin(rows))} has no feasible next mode; allow at least one (usually itself)."
             )
+        self._refuse_unfit_parts()
         self._refuse_unfit_emission()
         return self
+
+    def _refuse_unfit_parts(self) -> None:
+        """Raises where parts are of other sizes than the model: one row would be spread over all, without a word."""
+        modes, latent, inputs, width = self.modes, self.latent, self.inputs, len(self.channels)
+        sizes = {
+            "kernel.logits": (self.kernel.logits, (modes, modes)),
+            "kernel.feasible": (self.kernel.feasible, (modes, modes)),
+            "flow.port": (self.flow.port, (modes, latent, inputs)),
+            "start_log_mode": (self.start_log_mode, (modes,)),
+            "start_mean": (self.start_mean, (modes, latent)),
+            "start_log_scale": (self.start_log_scale, (modes, latent)),
+            "shift": (self.shift, (width,)),
+            "scale": (self.scale, (width,)),
+        }
+        for name, (array, shape) in sizes.items():
+            if array.shape != shape:
+                raise ValueError(f"{name} has the shape {array.shape}; expected {shape}, of {width} named channels.")
+        if self.emission.channels != width:
+            raise ValueError(f"the emission has {self.emission.channels} channels; expected {width}, as are named.")
+        if len(set(self.channels)) != width:
+            twice = sorted({n for n in self.channels if self.channels.count(n) > 1})
+            raise ValueError(f"channel names repeat: {twice[:6]}; each needs its own.")
+        if self.reset is not None and self.reset.raw.shape != (modes, modes, len(self.reset.momenta)):
+            raise ValueError(f"reset.raw has the shape {self.reset.raw.shape}; expected one factor for each two modes.")
 
     def _refuse_unfit_emission(self) -> None:
         emission = self.emission
@@ -215,7 +242,7 @@ def mode_kernel(
     *,
     stay: float = 0.9,
     feasible=None,
-    drive: Network | None = None,
+    drive: Network | GapDrive | None = None,
     dtype=jnp.float32,
 ) -> ModeKernel:
     """A kernel that stays in its mode with probability `stay` before anything is learned."""

@@ -1,11 +1,13 @@
 """What learning maximises: the log evidence of the filter, with gradients that say what they drop.
 
-Modes and mixture components are discrete; no pathwise gradient passes through either. Three estimators that do not
+Modes and mixture components are discrete; no pathwise gradient passes through either. Four estimators that do not
 pretend otherwise:
 
 `gaussian`  Gaussian branches, every mode summed: nothing is drawn within a step, and a branch that survives a reduction
             keeps the gradient of its weight. Linearised where a mode is not linear, and then not corrected: the
             objective is the linearised evidence. It has no guide, so it learns none.
+`merged`    one Gaussian for each mode, branches merged: the cheapest, where coordinates move by themselves as in
+            contact models. Nothing is drawn; the objective is the merged evidence. It has no guide either.
 `exact`     z is drawn; every particle branches into all modes and their weights are summed, so nothing discrete is
             drawn but the mixture component, whose probability λ is a constant; z is differentiated along its path.
 `fixed`     samples are held fixed. The model then follows Fisher's identity, and the guide is pulled to the weighted
@@ -13,9 +15,10 @@ pretend otherwise:
 
 The gradient through resampling is dropped (as FIVO does) where modes are drawn, unless `settings.soft < 1`; where they
 are summed the reduction keeps it, because dropping it there is wrong at any number of particles. `auto` takes
-`gaussian` where the filter would take Gaussian branches and there is no guide to learn, and `fixed` otherwise: of 16
-seeds on the puck `gaussian` ended .06 nats per reading above the other two in the median; those are level where no
-guide is learned, and where one is `exact` ended .38 below `fixed` (`benchmarks/estimators.py`).
+`merged` where the filter is told to merge, `gaussian` where it would take Gaussian branches and there is no guide to
+learn, and `fixed` otherwise: of 16 seeds on the puck `gaussian` ended .06 nats per reading above the other two in the
+median; those are level where no guide is learned, and where one is `exact` ended .38 below `fixed`
+(`benchmarks/estimators.py`).
 """
 
 from dataclasses import replace
@@ -31,22 +34,24 @@ from vhydro.filter.settings import engine_of
 from vhydro.model import HybridModel
 from vhydro.proposal import Proposal
 
-Estimator = str  # "auto", "gaussian", "exact" or "fixed"
+Estimator = str  # "auto", "merged", "gaussian", "exact" or "fixed"
+SUMMED = ("merged", "gaussian")  # engines that draw nothing within a step
 
 
 def estimator_of(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> Estimator:
     """The estimator that `auto` stands for."""
     learned = bool(jax.tree.leaves(eqx.filter(proposal, eqx.is_inexact_array)))
-    return "gaussian" if engine_of(model, proposal, settings).engine == "gaussian" and not learned else "fixed"
+    engine = engine_of(model, proposal, settings).engine
+    return engine if engine in SUMMED and not learned else "fixed"
 
 
 def estimator_settings(settings: FilterSettings, estimator: Estimator) -> FilterSettings:
     """The filter settings that give this estimator's gradient."""
-    if estimator not in ("gaussian", "exact", "fixed"):
-        raise ValueError(f"estimator is {estimator!r}; expected 'gaussian', 'exact' or 'fixed'.")
+    if estimator not in (*SUMMED, "exact", "fixed"):
+        raise ValueError(f"estimator is {estimator!r}; expected 'merged', 'gaussian', 'exact' or 'fixed'.")
     plain = replace(settings, outliers=None, islands=1, history=False, pareto=False)
-    if estimator == "gaussian":
-        return replace(plain, engine="gaussian", corrected=False, gradient="pathwise", exact_modes=False)
+    if estimator in SUMMED:
+        return replace(plain, engine=estimator, corrected=False, gradient="pathwise", exact_modes=False)
     exact = estimator == "exact"
     return replace(plain, engine="mixture", exact_modes=exact, gradient="pathwise" if exact else "fixed")
 
@@ -59,7 +64,7 @@ def episode_log_evidences(
 
     def one(b: Batch, k) -> Float[Array, ""]:
         out = filtered(model, proposal, settings, b, k)
-        if settings.engine == "gaussian":
+        if settings.engine in SUMMED:
             return out.log_evidence
         return jnp.where(out.record.redrawn, 0.0, out.record.log_normaliser).sum()
 

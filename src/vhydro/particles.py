@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray
 
-from vhydro.small import running_sum, total
+from vhydro.small import running_max, running_sum, total
 
 
 class Draw(NamedTuple):
@@ -83,7 +83,7 @@ def _ancestors(weight: Float[Array, "parents"], below: Int[Array, "parents"], co
     # However the sums were rounded, a parent without weight has no child: its points go to the one before it.
     start = jnp.where((below > start) & (weight > 0), start, count)
     marks = jnp.zeros(count, below.dtype).at[start].max(jnp.arange(below.shape[0], dtype=below.dtype), mode="drop")
-    return jnp.maximum(jax.lax.cummax(marks), jnp.argmax(weight > 0).astype(below.dtype))
+    return jnp.maximum(running_max(marks), jnp.argmax(weight > 0).astype(below.dtype))
 
 
 def _cumulative(weight: Float[Array, "parents"], count: int) -> Float[Array, "parents"]:

@@ -5,6 +5,7 @@ no particle axis works on a single one. Along the particles memory is contiguous
 coordinates are unrolled into one fused loop; as general reductions or gathers they would be several times slower.
 """
 
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 
@@ -21,6 +22,11 @@ def over(values: Shaped[Array, "*small"], axes: int) -> Shaped[Array, "..."]:
     return values.reshape(values.shape + (1,) * axes)
 
 
+def beside(values: Shaped[Array, "rows ..."], axes: int) -> Shaped[Array, "..."]:
+    """The values of one input for all particles, or of some along their first axes, to broadcast over particles."""
+    return over(values, axes + 1 - values.ndim)
+
+
 def pick(values: Shaped[Array, "modes ..."], mode: Int[Array, "*particles"]) -> Shaped[Array, "..."]:
     """The entry of each particle's mode, by selection."""
     return reduce(lambda out, m: jnp.where(mode == m, values[m], out), range(1, values.shape[0]), values[0])
@@ -31,12 +37,17 @@ def matvec(matrix: Float[Array, "*rows columns"], vector: Float[Array, "columns 
     return jnp.tensordot(matrix, vector, axes=1)
 
 
-def times(matrix: Float[Array, "rows columns *more"], other: Float[Array, "columns ..."]) -> Float[Array, "..."]:
-    """The product with a vector or a matrix of every particle."""
-    columns = range(matrix.shape[1])
-    if other.ndim == matrix.ndim:
-        return reduce(add, (matrix[:, k, None] * other[None, k] for k in columns))
-    return reduce(add, (matrix[:, k] * other[k] for k in columns))
+def times(matrix: Float[Array, "rows columns ..."], vector: Float[Array, "columns *particles"]):
+    """Every particle's own matrix, or one for all, with its own vector."""
+    return reduce(add, (matrix[:, k] * vector[k] for k in range(matrix.shape[1])))
+
+
+def product(
+    first: Float[Array, "*more rows inner _particles"], second: Float[Array, "... inner columns _particles"]
+) -> Float[Array, "..."]:
+    """Every particle's own matrix with another of its own; axes before these broadcast."""
+    inner = range(first.shape[-2])
+    return reduce(add, (first[..., :, k, None, :] * second[..., None, k, :, :] for k in inner))
 
 
 def total(values: Float[Array, "rows *particles"]) -> Float[Array, "*particles"]:
@@ -49,18 +60,31 @@ def running_sum(values: Float[Array, "entries"]) -> Float[Array, "entries"]:
 
     On a CPU twice as fast as `jnp.cumsum`, and rounding grows with the logarithm of the length.
     """
+    return _running(values, _block_sums, jnp.add)
+
+
+def running_max(values: Int[Array, "entries"]) -> Int[Array, "entries"]:
+    """The cumulative maximum of numbers from 0 on, by blocks as well; two to three times as fast as `lax.cummax`."""
+    return _running(values, _block_maxima, jnp.maximum)
+
+
+def _running(values: Shaped[Array, "entries"], within: Callable, joined: Callable) -> Shaped[Array, "entries"]:
     length = values.shape[0]
     if length <= BLOCK:
-        return _block_sums(values[None])[0]
-    padded = jnp.pad(values, (0, -length % BLOCK)).reshape(-1, BLOCK)
-    within = _block_sums(padded)
-    before = jnp.pad(running_sum(within[:, -1])[:-1], (1, 0))
-    return (within + before[:, None]).reshape(-1)[:length]
+        return within(values[None])[0]
+    blocks = within(jnp.pad(values, (0, -length % BLOCK)).reshape(-1, BLOCK))
+    before = jnp.pad(_running(blocks[:, -1], within, joined)[:-1], (1, 0))
+    return joined(blocks, before[:, None]).reshape(-1)[:length]
 
 
 def _block_sums(rows: Float[Array, "blocks entries"]) -> Float[Array, "blocks entries"]:
     triangle = jnp.triu(jnp.ones((rows.shape[1], rows.shape[1]), rows.dtype))
     return jnp.matmul(rows, triangle, precision="highest")
+
+
+def _block_maxima(rows: Int[Array, "blocks entries"]) -> Int[Array, "blocks entries"]:
+    triangle = jnp.triu(jnp.ones((rows.shape[1], rows.shape[1]), bool))
+    return jnp.where(triangle[:, None], rows.T[..., None], 0).max(0)
 
 
 def log_sum(values: Float[Array, "rows *particles"]) -> Float[Array, "*particles"]:

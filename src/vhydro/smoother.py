@@ -1,5 +1,6 @@
 """Whole trajectories given the whole log: backward simulation over a filter's particle history."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -9,22 +10,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vhydro.episodes import Batch, Episode, pad
-from vhydro.filter import Belief, Filtered, FilterSettings, Frame, Particles, belief_of
+from vhydro.filter import Belief, FilterSettings, Frame, Particles, filter_episodes, moments_of
 from vhydro.filter.branches import move, moved_covariance, transition_covariance
 from vhydro.filter.faults import checked
 from vhydro.filter.laws import carrier_of
-from vhydro.filter.run import frames_of, padded_length, prepared, refuse_other_channels
+from vhydro.filter.merged import Merged, is_separate, likeliest_path, smoothed_moments
+from vhydro.filter.run import Trajectories, frames_of, padded_length, prepared, refuse_other_channels
 from vhydro.gaussian import factored, factored_log_density, gain_back, log_density
 from vhydro.model import HybridModel
+from vhydro.proposal import ConditionedProposal, Proposal
 from vhydro.small import over, pick, times
-
-
-class Smoothed(NamedTuple):
-    """Equally likely trajectories drawn from the smoothing law, and their summary per step."""
-
-    mode: Int[Array, "times trajectories"]
-    z: Float[Array, "times latent trajectories"]
-    belief: Belief
 
 
 class Point(NamedTuple):
@@ -93,37 +88,70 @@ def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories
     nexts = nexts._replace(valid=jnp.concatenate([batch.valid[1:], jnp.zeros(1, bool)]))
     _, points = jax.lax.scan(step, start, (history, nexts, jnp.arange(rows)), reverse=True)
     equal = jnp.full(trajectories, -np.log(trajectories), model.dtype)
-    belief = jax.vmap(lambda m, z: belief_of(model, Particles(m, z, equal, jnp.ones((), model.dtype))))(
+    moments = jax.vmap(lambda m, z: moments_of(model, Particles(m, z, equal, jnp.ones((), model.dtype))))(
         points.mode, points.z
     )
-    return Smoothed(points.mode, points.z, belief)
+    return moments, Trajectories(points.mode, points.z), None
+
+
+@eqx.filter_jit
+def _merged_backward(model: HybridModel, history: Merged, batch: Batch):
+    return smoothed_moments(model, history, frames_of(model, batch)), None, likeliest_path(history)
 
 
 def smooth(
-    model: HybridModel, episode: Episode, filtered: Filtered, *, key: PRNGKeyArray, trajectories: int = 128
-) -> Smoothed:
-    """Trajectories of (mode, z) given the whole log (Godsill, Doucet & West 2004).
+    model: HybridModel, episode: Episode, belief: Belief, *, key: PRNGKeyArray, trajectories: int = 128
+) -> Belief:
+    """The belief with what the whole log says of every row.
 
-    From particles, or from Gaussian branches, linearised where a mode is not linear.
+    From particles, or from Gaussian branches, linearised where a mode is not linear: trajectories by backward
+    simulation (Godsill, Doucet & West 2004). From merged Gaussians: Kim's recursion, and the likeliest path of modes.
     """
-    if filtered.history is None:
+    if belief.history is None:
         raise ValueError("the filter kept no history; run it with FilterSettings(history=True).")
     if trajectories < 1:
         raise ValueError(f"trajectories is {trajectories}; expected at least 1.")
     refuse_other_channels(model, episode)
-    rows = episode.steps + 1
-    if filtered.history.mode.shape[0] != rows:
-        raise ValueError(
-            f"the history has {filtered.history.mode.shape[0]} rows, the episode {rows}; "
-            "smooth with the episode that was filtered."
-        )
+    rows, kept = episode.steps + 1, len(belief.moments.mean)
+    if kept != rows:
+        raise ValueError(f"the history has {kept} rows, the episode {rows}; smooth with the episode that was filtered.")
     length = padded_length(rows)
     batch = jax.tree.map(lambda x: x[0], pad([episode], dtype=model.dtype, length=length))
     history = jax.tree.map(
-        lambda x: np.concatenate([x, np.broadcast_to(x[-1:], (length - rows, *x.shape[1:]))]),
-        filtered.history,
+        lambda x: np.concatenate([x, np.broadcast_to(x[-1:], (length - rows, *x.shape[1:]))]), belief.history
     )
-    engine = "mixture" if history.covariance is None else "gaussian"
-    model = prepared(model, FilterSettings(engine=engine), batch.dt)
-    out = _backward(model, history, batch, trajectories, key)
-    return jax.tree.map(lambda x: np.asarray(x)[:rows], out)
+    if isinstance(history, Merged):
+        out = _merged_backward(model, _staying(history, rows), batch)
+    else:
+        engine = "mixture" if history.covariance is None else "gaussian"
+        out = _backward(prepared(model, FilterSettings(engine=engine), batch.dt), history, batch, trajectories, key)
+    moments, paths, likeliest = jax.tree.map(lambda x: np.asarray(x)[:rows], out)
+    return belief._replace(smoothed=moments, trajectories=paths, likeliest=likeliest)
+
+
+def _staying(history: Merged, rows: int) -> Merged:
+    """The history with every mode going on in the padding."""
+    stays = np.where(np.eye(history.log_mode.shape[-1], dtype=bool), history.log_mode[rows - 1][:, None], -np.inf)
+    history.log_branch[rows:] = stays
+    return history
+
+
+PARTICLES = 128
+
+
+def smooth_log(
+    model: HybridModel,
+    episode: Episode,
+    *,
+    key: PRNGKeyArray,
+    proposal: Proposal | None = ConditionedProposal(),  # noqa: B008 — immutable
+    settings: FilterSettings | None = None,
+) -> Belief:
+    """A log filtered and smoothed: by merged Gaussians where the model allows it, else by particles."""
+    if settings is None:
+        engine = "merged" if is_separate(model) else "auto"
+        settings = FilterSettings(particles=PARTICLES, engine=engine)
+    first, second = jax.random.split(key)
+    settings = replace(settings, history=True)
+    belief = filter_episodes(model, [episode], key=first, proposal=proposal, settings=settings)[0]
+    return smooth(model, episode, belief, key=second)

@@ -7,7 +7,6 @@ what is in the file, and a SHA-256 of all of it. Loading builds only the classes
 import hashlib
 import json
 import os
-import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,10 +20,11 @@ import numpy as np
 import safetensors.numpy
 from jaxtyping import AbstractArray
 
-from vhydro import calibration, emission, flow, library, model, network, proposal, sensors
+from vhydro import calibration, emission, flow, gap, library, model, network, proposal, sensors
+from vhydro.outputs import unfinished
 
-VERSION = 4  # of the format; raise it when a known class, its fields or the layout change
-MODEL = model.HybridModel | model.ModeKernel | network.Network | flow.Flow | flow.Reset
+VERSION = 5  # of the format; raise it when a known class, its fields or the layout change
+MODEL = model.HybridModel | model.ModeKernel | network.Network | gap.GapDrive | gap.Geometry | flow.Flow | flow.Reset
 SENSORS = emission.LinearEmission | emission.NetworkEmission | sensors.StudentEmission | sensors.RangeBearingEmission
 PARTS = MODEL | SENSORS | calibration.Calibration | proposal.Proposal | library.Term
 # A term or a sensor of one's own is code, which a model file never holds.
@@ -68,6 +68,16 @@ def load(path: FilePath) -> Saved:
         arrays = {name: _on_device(name, array) for name, array in held.items()}
         nodes = {name: _current(node, document["version"]) for name, node in document["nodes"].items()}
         return Saved(_parts(nodes, arrays), document["notes"], document["version"])
+
+
+def is_model_file(path: FilePath) -> bool:
+    """Whether a file is one that this package wrote, by how it begins; it may be damaged or too new all the same."""
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            return b'"__metadata__":{"vhydro":' in file.read(min(size, 1 << 24))
+    except OSError:
+        return False
 
 
 def load_model(path: FilePath) -> tuple[model.HybridModel, Named]:
@@ -277,17 +287,13 @@ def _write(path: Path, kind: str, nodes: Named, arrays: Named, notes: Named | No
     document = {"version": VERSION, "kind": kind, "nodes": nodes, "notes": notes or {}}
     document["tensors"] = _outlines({}, held)
     document["sha256"] = _digest(document, held)
-    temporary = path.parent / f".vhydro-{secrets.token_hex(8)}.tmp"
-    try:
-        with open(temporary, "xb") as file:
+    with unfinished(path) as part:
+        with open(part, "xb") as file:
             file.write(safetensors.numpy.save(held, {"vhydro": json.dumps(document)}))
             file.flush()
             os.fsync(file.fileno())
-        _read(temporary, kind)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        _read(part, kind)
+        os.replace(part, path)
 
 
 def _read(path: Path, kind: str) -> tuple[Named, dict[str, np.ndarray]]:
@@ -318,7 +324,7 @@ def _document(data: bytes) -> Named:
     match document:
         case {"version": int(newer)} if newer > VERSION:
             raise ModelFileError(f"written by a newer format {newer}; {reads}.")
-        case {"version": 1 | 2 | 3 | 4} if {name: type(value) for name, value in document.items()} == ENTRIES:
+        case {"version": int(known)} if known >= 1 and {n: type(v) for n, v in document.items()} == ENTRIES:
             return document
     raise ValueError(f"the description in the metadata is {_brief(document)}; expected {[*ENTRIES]}.")
 

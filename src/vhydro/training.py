@@ -33,7 +33,7 @@ from vhydro.proposal import Proposal
 from vhydro.storage import load_notes, load_tree, save_tree
 
 # Units of the log and what is declared impossible are never learned.
-ALWAYS_FROZEN = ("model.shift", "model.scale", "model.action_scale", "model.calibration")
+ALWAYS_FROZEN = ("model.shift", "model.scale", "model.action_scale", "model.calibration", "model.kernel.drive.geometry")
 
 
 @dataclass(frozen=True)
@@ -253,6 +253,8 @@ def training_settings(parts: Parts, config: TrainingConfig) -> FilterSettings:
 def ranking_settings(settings: FilterSettings, config: TrainingConfig) -> FilterSettings:
     """The filter settings that checkpoints are ranked by: the same for every estimator but for what it cannot have."""
     particles = max(config.validation_particles, settings.count)
+    if settings.engine == "merged":
+        return settings
     if settings.engine == "gaussian":  # a few branches say as much as many particles
         return replace(settings, particles=max(particles // 4, settings.count), corrected=True)
     return replace(settings, particles=particles, exact_modes=False, gradient="pathwise")
@@ -264,7 +266,7 @@ def fit(
     validation: Sequence[Episode] | Sequence[Sequence[Episode]],
     *,
     key: PRNGKeyArray,
-    config: TrainingConfig = TrainingConfig(),  # noqa: B008 — immutable
+    config: TrainingConfig = TrainingConfig(),
     checkpoint: str | Path | None = None,
     length: int | None = None,
     progress: bool = True,

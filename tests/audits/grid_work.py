@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from vhydro.audits.grid import Group
+from vhydro_audits.grid import Group
 
 SEEDS = 3
 

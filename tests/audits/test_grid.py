@@ -1,5 +1,6 @@
 """The same bytes whatever the order, the place and the interruption; nothing computed twice, nothing lost."""
 
+import gzip
 import json
 import os
 import signal
@@ -12,8 +13,8 @@ import grid_work
 import numpy as np
 import pytest
 
-from vhydro.audits.grid import Group, GroupFailedError, run_grid
-from vhydro.audits.store import as_json, commit
+from vhydro_audits.grid import Group, GroupFailedError, run_grid
+from vhydro_audits.store import as_json, commit
 
 CONFIG = {"scale": 0.1, "tasks": ["task"], "filter": {"particles": 64}}
 COUNT = 5
@@ -24,7 +25,7 @@ def run(folder, work=grid_work.thirds, *, config=CONFIG, groups=None, workers=0,
 
 
 def run_bytes(folder) -> bytes:
-    return (folder / "cells.jsonl").read_bytes()
+    return (folder / "cells.jsonl.gz").read_bytes()
 
 
 @pytest.fixture
@@ -46,13 +47,13 @@ def lines(path: str) -> list[str]:
 
 def test_cells_are_sorted_exact_and_null_where_they_are_no_numbers(tmp_path):
     results = run(tmp_path)
-    records = [json.loads(line) for line in run_bytes(tmp_path).splitlines()]
+    records = [json.loads(line) for line in gzip.decompress(run_bytes(tmp_path)).splitlines()]
     assert results.cells == records
     assert [(r["task"], r["seed"]) for r in records] == [(f"task {i}", s) for s in range(3) for i in range(COUNT)]
     assert [r["third"] for r in records[1::COUNT]] == [1 / 3 * 0.1, 2 / 3 * 0.1, 3 / 3 * 0.1]
     assert records[0]["nothing"] is None
     assert records[0]["all"] is None
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["cells.jsonl", "run.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cells.jsonl.gz", "run.json"]
 
 
 def test_neither_order_nor_processes_change_a_byte(tmp_path, expected):
@@ -87,16 +88,21 @@ def test_fresh_computes_all_again_and_leaves_strangers_alone(tmp_path, side):
     assert (out / "notes.txt").exists()
 
 
+def beside_ours() -> str:
+    """The search path of a process that is to find `grid_work` and what this one was told to find."""
+    return os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+
+
 def test_a_killed_grid_computes_nothing_again(tmp_path, side):
     """Killed for real, with its workers in the middle of their groups."""
     out, count, config = tmp_path / "out", 12, {**side, "sleep": 0.15}
     program = (
-        "import grid_work, json, sys; from pathlib import Path; from vhydro.audits.grid import run_grid\n"
+        "import grid_work, json, sys; from pathlib import Path; from vhydro_audits.grid import run_grid\n"
         f"run_grid(grid_work.groups({count}), grid_work.noted, json.loads(sys.argv[1]), Path(sys.argv[2]), "
         "workers=2, progress=False)"
     )
     command = [sys.executable, "-c", program, json.dumps(config), str(out)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": beside_ours()}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
         while len(list(out.glob("cells/*.json"))) < 4:
             assert child.poll() is None, child.communicate()
@@ -133,7 +139,7 @@ def test_an_error_in_one_group_is_told_after_the_others_are_kept(tmp_path, side,
         run(out, grid_work.refuses, config=side, workers=workers)
     assert "grid_work.py" in caught.value.__notes__[0]
     assert len(list((out / "cells").glob("*.json"))) == COUNT - 1
-    assert not (out / "cells.jsonl").exists()
+    assert not (out / "cells.jsonl.gz").exists()
     Path(side["side"]).touch()
     run(out, grid_work.refuses, config=side, workers=workers)
     assert run_bytes(out) == expected
@@ -191,16 +197,30 @@ def test_a_start_without_results_does_not_bind_the_folder(tmp_path, side):
 
 def test_damaged_and_unknown_results_are_refused(tmp_path):
     run(tmp_path)
-    whole = run_bytes(tmp_path)
-    (tmp_path / "cells.jsonl").write_bytes(whole[: whole.rindex(b"{")])
+    packed = run_bytes(tmp_path)
+    whole = gzip.decompress(packed)
+    (tmp_path / "cells.jsonl.gz").write_bytes(gzip.compress(whole[: whole.rindex(b"{")]))
     assert len(run(tmp_path).cells) == 3 * COUNT  # a group that lost a cell is computed again
-    assert run_bytes(tmp_path) == whole
-    (tmp_path / "cells.jsonl").write_bytes(whole[:-9])
-    with pytest.raises(ValueError, match=r"does not read as JSON lines.*--fresh"):
-        run(tmp_path)
+    assert run_bytes(tmp_path) == packed
+    for torn in (packed[:-9], packed[:60], gzip.compress(whole[:-9]), b"not compressed"):
+        (tmp_path / "cells.jsonl.gz").write_bytes(torn)
+        with pytest.raises(ValueError, match=r"line \d+ of .*does not read as JSON lines.*--fresh"):
+            run(tmp_path)
     (tmp_path / "run.json").unlink()
     with pytest.raises(ValueError, match=r"holds cells but no run\.json.*--fresh"):
         run(tmp_path)
+
+
+@pytest.mark.parametrize("count", [COUNT, 2])
+def test_a_plain_file_of_cells_is_read_compressed_and_added_to(tmp_path, side, expected, count):
+    run(tmp_path / "out", grid_work.noted, config=side, groups=grid_work.groups(count))
+    packed = tmp_path / "out" / "cells.jsonl.gz"
+    (tmp_path / "out" / "cells.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    run(tmp_path / "out", grid_work.noted, config=side)
+    assert len(lines(side["side"])) == COUNT
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["cells.jsonl.gz", "run.json"]
+    assert run_bytes(tmp_path / "out") == expected
 
 
 CELL = {"task": "a", "seed": 0}
@@ -256,7 +276,7 @@ def test_ray_is_named_where_it_lacks(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 def test_ray_gives_the_same_bytes_though_a_worker_is_killed(tmp_path, side, expected, monkeypatch):
     pytest.importorskip("ray", reason="needs vhydro[ray]")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", beside_ours())
     run(tmp_path / "out", grid_work.is_killed_once, config=side, on="ray")
     assert Path(side["side"]).exists()
     assert run_bytes(tmp_path / "out") == expected

@@ -7,20 +7,21 @@ import numpy as np
 import pytest
 
 from vhydro import systems
-from vhydro.audits.laws import (
+from vhydro.laws.tracks import prepared
+from vhydro.library import Monomial
+from vhydro_audits.laws import (
     OURS,
     PEERS,
     LawsAuditConfig,
     condition,
     groups,
-    summary_rows,
     theorem_rows,
     work,
 )
-from vhydro.audits.laws_theorem import theorem_of
-from vhydro.audits.laws_truth import SYSTEMS, answer_of, held_out, matched, problem_of, scored, trial, true_law
-from vhydro.laws.tracks import prepared
-from vhydro.library import Monomial
+from vhydro_audits.laws_theorem import theorem_of
+from vhydro_audits.laws_truth import SYSTEMS, answer_of, held_out, matched, problem_of, scored, trial, true_law
+from vhydro_audits.spec import LAWS
+from vhydro_audits.summary import summary_rows
 
 STEPS, DT = 400, 0.005
 SIZE = {"episodes": 6, "steps": STEPS, "dt": DT}
@@ -174,7 +175,7 @@ def test_work_gives_one_record_for_every_method():
     assert lasso["coefficient_error"] > weak["coefficient_error"]
     assert field["support_f1"] is None
     assert 0 < field["vector_field_nrmse"] < 1
-    rows = summary_rows(records)
+    rows = summary_rows(LAWS, records)
     whole = {r["method"]: r["published"] for r in rows if "task" not in r}
     assert list(whole) == methods
     assert whole["no-ph"]["method"] == "no-ph"

@@ -6,8 +6,8 @@ from math import sqrt
 
 import pytest
 
-from vhydro.audits.grid import Results
-from vhydro.audits.summary import meta, published, published_row, rows, write_summary
+from vhydro_audits.grid import Results
+from vhydro_audits.summary import meta, published, published_row, rows, write_summary
 
 CELLS = [
     {"task": "puck", "method": "full", "seed": 0, "error": 1.0, "held": True},

@@ -114,3 +114,18 @@ def test_what_is_not_there_or_empty_or_unknown_is_refused(tmp_path):
     for name in ("missing.h5", "empty.h5", "prose.txt", "void"):
         with pytest.raises(DataError, match=name):
             read(tmp_path / name)
+
+
+def test_a_link_that_leaves_the_folder_is_not_followed(tmp_path):
+    folder, elsewhere = tmp_path / "logs", tmp_path / "elsewhere"
+    builders_tables.csv_guessed(elsewhere)
+    builders_tables.csv_guessed(folder / "inner")
+    (folder / "same.csv").symlink_to(folder / "inner" / "log.csv")
+    count = len(read(folder))
+    (folder / "other.csv").symlink_to(elsewhere / "log.csv")
+    (folder / "inner" / "other").symlink_to(elsewhere)
+    assert len(read(folder)) == count
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "x.csv").symlink_to(elsewhere / "log.csv")
+    with pytest.raises(DataError, match="none recognised"):
+        read(tmp_path / "links")

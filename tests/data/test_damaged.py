@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from validity import assert_valid
 
-from vhydro.data import DataError, hdf5, read
+from vhydro.data import DataError, read
 from vhydro.data.guarded_file import GuardedFile
 
 BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS}
@@ -142,11 +142,11 @@ def test_numbers_kept_in_another_file_are_not_read(tmp_path):
         read(path)[0]
 
 
-def test_datasets_that_are_too_large_together_are_refused(tmp_path, monkeypatch):
+def test_datasets_that_are_too_large_together_are_refused(tmp_path, allow):
     path = builders_hdf5.maniskill_released(tmp_path)
-    monkeypatch.setattr(hdf5, "LARGEST_EPISODE", 3000)  # bytes: enough for each episode, too little for two
+    allow(3000)  # bytes: enough for each episode, too little for two
     assert len(list(read(path))) == 3
-    monkeypatch.setattr(hdf5, "LARGEST_EPISODE", 1000)  # enough for each dataset
+    allow(1000)  # enough for each dataset
     with pytest.raises(DataError, match="episode traj_0, key env_states/.* with those before it; .*at most 1,000"):
         read(path)[0]
 

@@ -45,11 +45,11 @@ def test_numpy_numbers_come_back(protocol):
 @pytest.mark.parametrize("protocol", range(2, 6))
 def test_images_are_left_out_and_let_go_of(protocol):
     content = pickle.dumps([np.zeros((64, 64, 3), np.uint8), np.ones(2)], protocol)
-    machine = inert_pickle.Machine()
+    machine = inert_pickle.Machine(1 << 20)
     image, row = machine.run(inert_pickle.Rest(io.BytesIO(content), len(content)))
     assert (image.shape, image.values) == ((64, 64, 3), None)
     np.testing.assert_array_equal(row.values, [1, 1])
-    assert machine.kept < 100
+    assert machine.kept - inert_pickle.OBJECT * machine.objects < 100
     assert not any(getattr(v, "content", None) and len(v.content) > 100 for v in machine.memo.values())
 
 
@@ -146,11 +146,18 @@ def test_more_objects_than_allowed_are_refused(monkeypatch):
         inert(b"(" + b"]" * 1001 + b"t.")
 
 
-def test_more_bytes_than_allowed_are_refused(monkeypatch):
-    monkeypatch.setattr(inert_pickle, "MOST_BYTES", 1000)
-    assert isinstance(inert(pickle.dumps(np.zeros(100))), Array)
-    with pytest.raises(DataError, match="GiB of numbers"):
-        inert(pickle.dumps([np.zeros(100), np.zeros(100)]))
+def test_more_bytes_than_allowed_are_refused(allow):
+    allow(20_000)
+    assert isinstance(inert(pickle.dumps(np.zeros(2000))), Array)
+    with pytest.raises(DataError, match="GiB of numbers in a file of this size"):
+        inert(pickle.dumps([np.zeros(2000), np.zeros(2000)]))
+
+
+def test_small_objects_are_counted_as_what_they_take(allow):
+    allow(64_000)
+    assert len(inert(b"(" + b"]" * 900 + b"t.")) == 900
+    with pytest.raises(DataError, match="GiB of numbers in a file of this size"):
+        inert(b"(" + b"]" * 1001 + b"t.")
 
 
 def test_a_shape_that_does_not_fit_its_bytes_is_refused():
@@ -168,15 +175,15 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("step", REPEATED.values(), ids=REPEATED)
-def test_copies_of_a_remembered_text_are_counted(step, monkeypatch):
-    monkeypatch.setattr(inert_pickle, "MOST_BYTES", 5 << 20)
+def test_copies_of_a_remembered_text_are_counted(step, allow):
+    allow(5 << 20)
     inert(MEGABYTE + b"(" + step * 4 + b"l.")
     with pytest.raises(DataError, match="GiB of numbers"):
         inert(MEGABYTE + b"(" + step * 6 + b"l.")
 
 
-def test_images_of_a_remembered_text_are_not_copied(monkeypatch):
-    monkeypatch.setattr(inert_pickle, "MOST_BYTES", 1000)
+def test_images_of_a_remembered_text_are_not_copied(allow):
+    allow(10_000)
     image = ARRAY + b"(I1\n(I1024\nI1024\ntcnumpy\ndtype\n(S'u1'\ntRI00\nh\x00tb"
     assert inert(MEGABYTE + image + b".").shape == (1024, 1024)
 

@@ -7,7 +7,8 @@ from validity import assert_same
 from vhydro.data import read, sample
 from vhydro.data.convert import convert
 from vhydro.data.sample import FILES, FOLDER
-from vhydro.labels import ProxyLabeller, fit_contact_labeller, run_starts
+from vhydro.modes.segments import run_starts
+from vhydro_audits.labels import ProxyLabeller, fit_contact_labeller
 
 
 @pytest.mark.parametrize("task", FILES)

@@ -84,17 +84,17 @@ def test_the_log_is_about_slipping():
 
 def test_without_support_the_branch_is_lost_for_good(outcome):
     lost, truth = outcome(no_support()), exact(block())
-    assert (lost.belief.mode[..., SLIP] == 0).all()
+    assert (lost.mode[..., SLIP] == 0).all()
     # Once the block slips every particle is many standard deviations behind, in every run.
     assert (lost.log_evidence < truth.log_evidence - 100).all()
-    assert np.abs(lost.belief.mean[:, -1, 0] - truth.filtered_mean[-1, 0]).min() > 0.5
+    assert np.abs(lost.mean[:, -1, 0] - truth.filtered_mean[-1, 0]).min() > 0.5
 
 
 def test_the_certificate_warns_before_the_loss_shows(outcome):
     lost, truth = outcome(no_support()), exact(block())
     early = slice(0, SLIPS_AT)
     # Nothing in the belief or the weights tells: the block sticks, as the guide says.
-    np.testing.assert_allclose(lost.belief.mean[:, early, 0].mean(0), truth.filtered_mean[early, 0], atol=0.1)
+    np.testing.assert_allclose(lost.mean[:, early, 0].mean(0), truth.filtered_mean[early, 0], atol=0.1)
     assert (lost.record.step_ess[:, early] > 0.8).all()
     assert np.isposinf(lost.record.bound[:, early]).all()
     assert not lost.record.certified.any()
@@ -103,11 +103,11 @@ def test_the_certificate_warns_before_the_loss_shows(outcome):
 @pytest.mark.parametrize("gate", [adaptive(), conservative(0.5)], ids=["adaptive", "conservative"])
 def test_the_gate_keeps_the_branch(outcome, gate):
     kept, truth = outcome(gate), exact(block())
-    assert (kept.belief.mode[:, SLIPS_AT:, SLIP] > 0.9).all()
+    assert (kept.mode[:, SLIPS_AT:, SLIP] > 0.9).all()
     runs = len(kept.log_evidence)
     for got, expected in (
         (np.exp(kept.log_evidence - truth.log_evidence), 1.0),
-        (kept.belief.mean[:, -1, 0], truth.filtered_mean[-1, 0]),
+        (kept.mean[:, -1, 0], truth.filtered_mean[-1, 0]),
     ):
         assert abs(got.mean() - expected) < 4 * got.std(ddof=1) / np.sqrt(runs)
 

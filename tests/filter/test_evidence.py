@@ -94,7 +94,7 @@ def replicates(problem: Problem, run, *varied):
     def one(entry):
         out = run(problem.model, problem.batch, *entry)
         ratio = jnp.exp(out.log_evidence - problem.log_evidence)
-        return jnp.concatenate([ratio[None], ratio * out.belief.mode[-1], ratio * out.belief.mean[-1]])
+        return jnp.concatenate([ratio[None], ratio * out.mode[-1], ratio * out.mean[-1]])
 
     # In blocks: XLA on a CPU can wait forever in two large batches of triangular solves at a time.
     return np.asarray(jax.jit(lambda entries: jax.lax.map(one, entries, batch_size=BLOCK))(varied))
@@ -237,7 +237,7 @@ def test_one_gaussian_mode_is_the_kalman_filter(problem):
     settings = FilterSettings(particles=4)
     out = filtered(this.model, conditioned_proposal(this.model), settings, this.batch, jax.random.key(0))
     assert float(out.log_evidence) == pytest.approx(this.log_evidence, rel=1e-9)
-    np.testing.assert_allclose(out.belief.mean[-1], this.mean, rtol=1e-9)
+    np.testing.assert_allclose(out.mean[-1], this.mean, rtol=1e-9)
 
 
 def test_one_mode_summed_exactly_is_unbiased(problem, guide):
@@ -265,7 +265,7 @@ def test_many_particles_believe_the_exact_posterior(problem, system_of, options)
 
     @jax.jit
     def beliefs(keys):
-        one = lambda k: filtered(this.model, conditioned_proposal(this.model), settings, this.batch, k).belief  # noqa: E731
+        one = lambda k: filtered(this.model, conditioned_proposal(this.model), settings, this.batch, k).moments  # noqa: E731
         return jax.vmap(one)(keys)
 
     believed = beliefs(jax.random.split(jax.random.key(13), runs))

@@ -65,11 +65,11 @@ def test_after_wild_readings_the_belief_is_soon_back(engine, size):
         spoiled[20 : 20 + burst] += sign * size * SENSOR
         calm = filter(mass(), episode(clean, actions, dt=0.1), key=KEY, settings=settings)
         out = filter(mass(), episode(spoiled, actions, dt=0.1), key=KEY, settings=settings)
-        for leaf in jax.tree.leaves((out.belief, out.record.log_normaliser)):
+        for leaf in jax.tree.leaves((out.moments, out.record.log_normaliser)):
             assert np.isfinite(leaf).all()
         back = 20 + burst - 1 + 5
-        spread = np.sqrt(calm.belief.variance[back:, 0] + out.belief.variance[back:, 0])
-        away = np.abs(out.belief.mean[back:, 0] - calm.belief.mean[back:, 0])
+        spread = np.sqrt(calm.variance[back:, 0] + out.variance[back:, 0])
+        away = np.abs(out.mean[back:, 0] - calm.mean[back:, 0])
         # A few dozen draws find a momentum again less exactly than Gaussians do.
         allowed = 5 * spread + (0 if engine == "gaussian" else 10 * SENSOR)
         assert (away < allowed).all(), (engine, size, sign, burst)
@@ -89,12 +89,12 @@ def test_wild_actions_are_refused(engine, size, first):
     settings = FilterSettings(particles=64, engine=engine)
     calm = filter(mass(), episode(seen, actions, dt=0.1), key=KEY, settings=settings)
     out = filter(mass(), episode(seen, spoiled, dt=0.1), key=KEY, settings=settings)
-    assert np.isfinite(out.belief.mean).all()
+    assert np.isfinite(out.mean).all()
     np.testing.assert_array_equal(np.flatnonzero(out.record.refused), np.arange(first + 1, 32))
     assert not out.record.certified[first + 1 : 36].any()
-    spread = np.sqrt(calm.belief.variance[36:, 0] + out.belief.variance[36:, 0])
+    spread = np.sqrt(calm.variance[36:, 0] + out.variance[36:, 0])
     allowed = 5 * spread + (0 if engine == "gaussian" else 10 * SENSOR)
-    assert (np.abs(out.belief.mean[36:, 0] - calm.belief.mean[36:, 0]) < allowed).all()
+    assert (np.abs(out.mean[36:, 0] - calm.mean[36:, 0]) < allowed).all()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -143,7 +143,7 @@ def test_a_stream_sees_the_same_faults():
     steps = [stream.start(seen[:1]), *(stream.step(a, seen[t + 1 : t + 2]) for t, a in enumerate(actions))]
     np.testing.assert_array_equal([s.record.outliers for s in steps], out.record.outliers)
     np.testing.assert_array_equal([s.record.refused for s in steps], out.record.refused)
-    np.testing.assert_allclose([s.belief.mean for s in steps], out.belief.mean, rtol=1e-9)
+    np.testing.assert_allclose([s.mean for s in steps], out.mean, rtol=1e-9)
 
 
 def test_thresholds_come_from_validation_logs():
@@ -157,6 +157,10 @@ def test_thresholds_come_from_validation_logs():
     wary = with_outliers(sure, filter_episodes(sure, logs[:3], key=KEY, settings=off))
     left = sum(int(out.record.outliers.sum()) for out in filter_episodes(wary, logs[3:], key=KEY, settings=on))
     assert left < hidden / 4
+    far = episode(1e6 + log(0)[0], log(0)[1], dt=0.1)  # more surprising than a float tells
+    beyond = filter_episodes(sure, [far], key=KEY, settings=off)
+    assert np.isinf(beyond[0].record.surprise).any()
+    assert np.isfinite(with_outliers(sure, beyond).validate().outliers).all()
     with pytest.raises(ValueError, match="no filtered logs given"):
         with_outliers(sure, [])
 
@@ -172,7 +176,7 @@ def test_smoothing_goes_past_wild_rows(engine):
 
     def smoothed(seen, actions):
         made = episode(seen, actions, dt=0.1)
-        return smooth(mass(), made, filter(mass(), made, key=KEY, settings=settings), key=KEY).belief
+        return smooth(mass(), made, filter(mass(), made, key=KEY, settings=settings), key=KEY).smoothed
 
     calm, rough = smoothed(seen, actions), smoothed(wild, spoiled)
     spread = np.sqrt(calm.variance + rough.variance)

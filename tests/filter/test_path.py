@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from oracles import linear
 from vhydro.certificate import Gate
@@ -20,6 +21,8 @@ from vhydro.filter import (
     run,
 )
 from vhydro.filter import stream as stream_module
+from vhydro.filter.path import WIDER
+from vhydro.filter.run import padded_length
 from vhydro.filter.settings import engine_of
 from vhydro.flow import Reset, as_linear
 from vhydro.library import Cosine, Monomial, polynomial
@@ -112,7 +115,7 @@ def test_a_corrected_stream_gives_the_batch_numbers(short_windows):
     stream = Stream(model, dt=0.15, key=KEY, settings=settings)
     steps = [stream.start(log.observations[0])]
     steps += [stream.step(a, y) for a, y in zip(log.actions, log.observations[1:], strict=True)]
-    np.testing.assert_allclose([s.belief.mean for s in steps], out.belief.mean, rtol=1e-7)
+    np.testing.assert_allclose([s.mean for s in steps], out.mean, rtol=1e-7)
     np.testing.assert_allclose([s.record.log_normaliser for s in steps], out.record.log_normaliser, atol=1e-7)
 
 
@@ -177,7 +180,7 @@ def test_islands_say_what_they_know():
     below = inside = 0
     for seed in range(20):
         settings = FilterSettings(particles=4, islands=8)
-        path = filter(model, log, key=jax.random.key(seed), settings=settings).path
+        path = filter(model, log, key=jax.random.key(seed), settings=settings).statement
         below += path.lower <= truth
         inside += abs(path.log_evidence - truth) <= path.half_width
     assert below == 20  # fails with probability 5 % each, at the most
@@ -186,16 +189,26 @@ def test_islands_say_what_they_know():
     assert path.spread.shape == (40,)
 
 
+@pytest.mark.parametrize(("corrected", "factor"), [(True, WIDER), (False, 1.0)])
+def test_the_interval_is_wider_where_branches_are_corrected(corrected, factor):
+    settings = FilterSettings(particles=4, islands=4, corrected=corrected)
+    path = filter(swing(), swing_log(), key=KEY, settings=settings).statement
+    alone = FilterSettings(particles=4, corrected=corrected)
+    keys = jax.random.split(KEY, 4)
+    sd = np.std([filter(swing(), swing_log(), key=k, settings=alone).log_evidence for k in keys], ddof=1)
+    assert path.half_width == pytest.approx(factor * (student.ppf(0.975, 3) * sd / 2 + sd**2 / 8))
+
+
 def test_an_accuracy_is_reached_or_said_not_to_be():
     model, log = rare_switch()
     truth = float(log_evidence(model, [log], key=KEY, settings=FilterSettings(particles=2000))[0])
     settings = FilterSettings(particles="auto", accuracy=0.1)
     out = filter_episodes(model, [log, log], key=KEY, settings=settings)
     for one in out:
-        assert one.path.reached
+        assert one.statement.reached
         assert abs(one.log_evidence - truth) < 0.4
     hopeless = FilterSettings(particles="auto", accuracy=1e-9, engine="mixture", budget=64)
-    path = filter(model, log, key=KEY, settings=hopeless).path
+    path = filter(model, log, key=KEY, settings=hopeless).statement
     assert path.reached is False
     assert "NOT reached" in str(path)
     with pytest.raises(ValueError, match="budget is 8 particles; 8 islands of 8 need 64"):
@@ -248,3 +261,22 @@ def test_a_covariance_that_is_none_is_refused():
         correlated(0.3, np.array([[1.0, 0.5], [0.0, 1.0]]))
     with pytest.raises(ValueError, match=r"shape \(2, 3, 3\)"):
         correlated(np.stack([np.eye(3)] * 2), SENSOR)
+
+
+def test_branches_are_not_corrected_by_what_single_precision_cannot_tell():
+    """The ratio of densities that corrects them is lost to rounding where noise is tiny beside the start's spread."""
+    for noise, dtype, corrected in ((0.02, np.float32, True), (1e-5, np.float32, False), (1e-5, np.float64, True)):
+        kernel = mode_kernel(2, drive=network(2, (), 2, key=jax.random.key(1), dtype=dtype), dtype=dtype)
+        flow, sensor = (
+            linear_flow(np.eye(2)[None].repeat(2, 0), dtype=dtype),
+            axis_emission(2, (0,), noise=0.1, dtype=dtype),
+        )
+        model = hybrid_model(kernel, flow, sensor, noise=noise, start_scale=1.0, noise_floor=1e-7)
+        found = engine_of(model, ConditionedProposal(), FilterSettings())
+        assert (found.engine, found.corrected) == ("gaussian", corrected)
+
+
+def test_logs_of_any_length_share_a_few_programs():
+    lengths = {rows: padded_length(rows) for rows in range(1, 4097)}
+    assert all(rows <= padded <= max(1.51 * rows, 64) for rows, padded in lengths.items())
+    assert len({*lengths.values()}) == 13  # 64, then two for each of six octaves

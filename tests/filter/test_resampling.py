@@ -7,6 +7,7 @@ import pytest
 
 from vhydro.filter.resampling import DEEP, cut_to_once
 from vhydro.particles import systematic
+from vhydro.small import running_max
 
 
 @pytest.mark.parametrize("spread", [0.1, 2.0, 8.0])
@@ -78,3 +79,10 @@ def test_what_is_left_to_chance_is_the_variance_of_the_sum_that_independent_choi
     weight, kept = np.exp(log_weight), 20 * np.exp(log_chance)
     after = weight / kept
     np.testing.assert_allclose(chance, (kept * after**2 - weight**2).sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 1000, 1025, 3000])
+def test_the_running_maximum_is_the_cumulative_maximum(length):
+    rng = np.random.default_rng(length)
+    values = np.where(rng.random(length) < 0.3, rng.integers(0, 2**31 - 1, length), 0).astype(np.int32)
+    np.testing.assert_array_equal(running_max(jnp.asarray(values)), np.maximum.accumulate(values))

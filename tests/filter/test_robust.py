@@ -261,9 +261,9 @@ def assert_sound(out, particles):
     """No NaN anywhere, probabilities sum to one, shares are shares."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(out):
         assert not np.isnan(leaf).any(), jax.tree_util.keystr(path)
-    np.testing.assert_allclose(out.belief.mode.sum(-1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(out.mode.sum(-1), 1.0, atol=1e-5)
     assert np.exp(out.final.log_weight).sum() == pytest.approx(1.0, abs=1e-5)
-    assert (out.belief.variance >= 0).all()
+    assert (out.variance >= 0).all()
     assert (out.record.ess > 0.99 / particles).all()
     assert (out.record.ess < 1 + 1e-5).all()
     assert (out.record.mixing >= 0).all()
@@ -392,7 +392,7 @@ def test_records_describe_the_step(switching_model, threshold):
     assert out.log_evidence == pytest.approx(record.log_normaliser.sum(), rel=1e-12)
     weight = np.exp(out.final.log_weight)
     assert record.ess[-1] == pytest.approx(weight.sum() ** 2 / (64 * (weight**2).sum()), rel=1e-9)
-    np.testing.assert_allclose(out.belief.mean[-1], out.final.z @ weight, rtol=1e-9)
+    np.testing.assert_allclose(out.mean[-1], out.final.z @ weight, rtol=1e-9)
     assert out.history is None
     assert record.pareto_k is None
 
@@ -417,5 +417,5 @@ def test_units_change_the_evidence_by_their_jacobian(switching_model):
     jacobian = -np.where(np.isnan(Y), 0.0, np.log(scale)).sum(-1)
     expected = other.record.log_normaliser + jacobian
     np.testing.assert_allclose(one.record.log_normaliser, expected, rtol=1e-8, atol=1e-12)
-    np.testing.assert_allclose(one.belief.mean, other.belief.mean, rtol=1e-8)
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-8)
     assert one.log_evidence == pytest.approx(other.log_evidence + jacobian.sum(), rel=1e-9)

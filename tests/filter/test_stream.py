@@ -53,13 +53,13 @@ def test_batch_single_and_stream_agree(switching_model, name):
     batch = filter_episodes(model, episodes, key=key, proposal=proposal, settings=settings)
     for log, k, together in zip(episodes, jax.random.split(key, len(episodes)), batch, strict=True):
         alone = filter(model, log, key=k, proposal=proposal, settings=settings)
-        assert together.belief.mode.shape == (log.steps + 1, model.modes)
+        assert together.mode.shape == (log.steps + 1, model.modes)
         assert_same(alone, together)
     # The last log's key again: a stream is compiled for its key.
     stream = Stream(model, dt=0.1, key=k, proposal=proposal, settings=settings)
     live = streamed(stream, log)
     assert_same(live.record, alone.record)
-    assert_same(live.belief, alone.belief)
+    assert_same(live.moments, alone.moments)
     assert_same(stream.particles, alone.final)
     assert live.record.log_normaliser.sum() == pytest.approx(alone.log_evidence, rel=1e-9)
     assert_same(streamed(stream, log), live)  # `start` forgets everything before it
@@ -76,7 +76,7 @@ def test_what_lies_in_the_padding_changes_nothing(switching_model):
     run = jax.jit(lambda b: filtered(model, ConditionedProposal(), settings, b, jax.random.key(0)))
     one, other = run(plain), run(spoiled)
     assert_same(one.final, other.final)
-    assert_same(*(jax.tree.map(lambda x: x[:5], (out.record, out.belief, out.history)) for out in (one, other)))
+    assert_same(*(jax.tree.map(lambda x: x[:5], (out.record, out.moments, out.history)) for out in (one, other)))
 
 
 def resident_bytes() -> int:

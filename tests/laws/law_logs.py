@@ -5,10 +5,10 @@ from functools import cache
 import numpy as np
 
 from oracles.oscillator import DT, oscillator
-from vhydro.audits.laws_truth import Trial, trial
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
 from vhydro.library import Library, Monomial
+from vhydro_audits.laws_truth import Trial, trial
 
 KINETIC, LINE, SQUARE, CUBE = Monomial((0, 2)), Monomial((1, 0)), Monomial((2, 0)), Monomial((3, 0))
 

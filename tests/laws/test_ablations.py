@@ -7,11 +7,11 @@ import pytest
 from law_logs import KINETIC, SQUARE, puck, swing_problem, swinging
 
 from oracles.oscillator import FRICTION, MASS, STIFFNESS
-from vhydro.audits.laws_truth import problem_of
 from vhydro.laws.ablations import without_hamiltonian, without_modes, without_sparsity
 from vhydro.laws.estimate import ShootingConfig
 from vhydro.laws.recover import LawsConfig, recover
 from vhydro.laws.tracks import prepared
+from vhydro_audits.laws_truth import problem_of
 
 WEAK = LawsConfig(estimator="weak")
 

@@ -9,7 +9,6 @@ import pytest
 from law_logs import KINETIC, LINE, SQUARE, puck, swing_problem, swinging
 
 from oracles.oscillator import FRICTION, MASS, STIFFNESS
-from vhydro.audits.laws_truth import problem_of
 from vhydro.laws.constants import constants
 from vhydro.laws.estimate import ShootingConfig, shot
 from vhydro.laws.form import form_of
@@ -18,6 +17,7 @@ from vhydro.laws.recording import Recording
 from vhydro.laws.recover import FEWEST_SAMPLES, LawsConfig, recover, refuse_unfit
 from vhydro.laws.tracks import prepared
 from vhydro.library import Custom, Library
+from vhydro_audits.laws_truth import problem_of
 
 SHOOTING = LawsConfig(shooting=ShootingConfig(lengths=(60, 240)))
 WEAK, LASSO = LawsConfig(estimator="weak"), LawsConfig(estimator="lasso")

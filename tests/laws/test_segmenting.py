@@ -1,26 +1,20 @@
-"""Modes without labels: the switching regression against enumeration, rules against motions made by hand."""
+"""Modes without labels: rules against motions made by hand, modes and law of a puck from its positions alone."""
 
-from itertools import pairwise, product
-
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from law_logs import puck, swing_problem, swinging
 
-from vhydro.audits.laws_truth import matched, problem_of, true_law
-from vhydro.flow import PortHamiltonianFlow
-from vhydro.laws.chain import ChainConfig, chain, law_model
+from vhydro.laws.chain import ChainConfig, chain, mode_order
 from vhydro.laws.constants import constants
-from vhydro.laws.estimate import Weak, weak_law
 from vhydro.laws.form import Guard, form_of
 from vhydro.laws.guards import labels
+from vhydro.laws.proposals import ProposalConfig, segmentation_proposals
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig
 from vhydro.laws.segmenting import Segmented, at_rest_samples, ruled, segmented
 from vhydro.laws.smoothing import Smooth
-from vhydro.laws.switching import SwitchingConfig, _posterior, switching_proposals
 from vhydro.laws.tracks import Tracks, prepared
-from vhydro.library import slope
+from vhydro_audits.laws_truth import matched, problem_of, true_law
 
 PROBLEM = problem_of("puck")
 
@@ -33,7 +27,7 @@ def blind() -> Tracks:
 
 @pytest.fixture(scope="module")
 def found(blind) -> Segmented:
-    return segmented(blind, PROBLEM, SwitchingConfig(), 16, seed=0)
+    return segmented(blind, PROBLEM, ProposalConfig(), 16, seed=0)
 
 
 def made(velocity: np.ndarray, position: np.ndarray) -> Tracks:
@@ -47,27 +41,10 @@ def made(velocity: np.ndarray, position: np.ndarray) -> Tracks:
 # --- the switching regression -------------------------------------------------------------------------------
 
 
-def test_the_posterior_is_that_of_all_paths():
-    rng = np.random.default_rng(0)
-    log_density, transition = rng.standard_normal((5, 3)), rng.dirichlet(np.ones(3), 3)
-    weights, pairs, total = np.zeros((5, 3)), np.zeros((3, 3)), 0.0
-    for path in product(range(3), repeat=5):
-        chance = np.prod([transition[a, b] for a, b in pairwise(path)]) / 3
-        chance *= np.exp(log_density[range(5), path].sum())
-        total += chance
-        weights[range(5), path] += chance
-        for a, b in pairwise(path):
-            pairs[a, b] += chance
-    smoothed, counts, log_likelihood = _posterior(jnp.log(transition), jnp.asarray(log_density))
-    np.testing.assert_allclose(smoothed, weights / total, rtol=1e-10)
-    np.testing.assert_allclose(counts, pairs / total, rtol=1e-10)
-    assert float(log_likelihood) == pytest.approx(np.log(total))
-
-
 def test_one_mode_needs_no_regression():
     recording, problem = swinging(1e-3), swing_problem()
     nothing = np.zeros(recording.positions.shape[:2], bool)
-    (weights,) = switching_proposals(prepared(recording, problem), problem, 1, nothing, SwitchingConfig(), seed=0)
+    (weights,) = segmentation_proposals(prepared(recording, problem), problem, 1, nothing, ProposalConfig(), seed=0)
     assert weights.shape == recording.modes.shape
     assert (weights == 1).all()
 
@@ -128,42 +105,14 @@ def test_the_modes_of_a_puck_are_found(found):
     np.testing.assert_allclose(sorted(found.law.places[[*found.law.form.places.values()]]), [-1, 1], atol=0.01)
 
 
-def true_weak() -> Weak:
-    """The puck's exact law in units of mass 1, as the weak form would give it."""
-    tracks, truth = prepared(puck().recording, PROBLEM), true_law("puck")
-    law = weak_law(tracks, PROBLEM, 16)
-    theta = np.array([
-        0.0 if e.is_kinetic or e.kind == "place" else value / 0.5
-        for e, value in zip(truth.form.entries, truth.theta, strict=True)
-    ])  # fmt: skip
-    places = np.where([e.kind == "place" for e in truth.form.entries], truth.theta, 0.0)
-    return law._replace(choice=law.choice._replace(theta=theta, support=truth.support), places=places)
-
-
-def test_the_model_of_a_law_moves_as_the_law_does(blind):
-    model, truth = law_model(true_weak(), blind, PROBLEM, ChainConfig()), true_law("puck")
-    flow = model.flow
-    assert isinstance(flow, PortHamiltonianFlow)
-    assert model.channels == ("q",)
-    coefficients, resistance, port = (np.asarray(x, float) for x in (flow.coefficients, flow.resistance(), flow.port))
-    for mode, z in enumerate([(0.3, -0.8), (-1.02, 0.7), (1.03, 0.4)]):
-        by_q, by_p = ([float(slope(term, axis, z)) for term in flow.library] @ coefficients[mode] for axis in (0, 1))
-        force = -by_q - resistance[mode, 1, 1] * by_p + port[mode, 1, 0] * 1.5
-        q, p = np.array([[z[0]]]), np.array([[z[1]]])
-        expected = truth.acceleration(mode, q, p / 0.5, np.array([[1.5]]))
-        assert force / 0.5 == pytest.approx(expected.item(), rel=1e-4)
-
-
-def test_a_law_with_a_negative_mass_is_refused(blind):
-    law = true_weak()
-    turned = law._replace(choice=law.choice._replace(theta=-law.choice.theta))
-    with pytest.raises(ValueError, match="has a mass of -0.5 along q; expected a positive one"):
-        law_model(turned, blind, PROBLEM, ChainConfig())
+def test_modes_come_in_the_order_of_what_they_are():
+    assert mode_order(true_law("puck")) == [0, 1, 2]
+    assert mode_order(true_law("block")) == [1, 2, 0]  # the base, the other direction, the rest
 
 
 def test_the_chain_never_looks_at_labels(found):
     """With labels that are wrong everywhere it proposes what it would without any, and finds the modes."""
-    config = ChainConfig(SwitchingConfig(), LawsConfig(estimator="weak"), particles=8, trajectories=4)
+    config = ChainConfig(laws=LawsConfig(estimator="weak"), particles=8)
     recording = puck().recording
     chained = chain(recording._replace(modes=np.roll(recording.modes, 1, -1)), PROBLEM, config, seed=0)
     assert chained.proposals == found.scores
@@ -171,3 +120,7 @@ def test_the_chain_never_looks_at_labels(found):
     assert agreement >= 0.97
     mass = constants(chained.law)["mass"].value
     assert mass == pytest.approx(0.5, rel=0.02)
+    np.testing.assert_array_equal(chained.model.flow.coefficients, chained.law.as_model().flow.coefficients)
+    assert chained.law.form.base == 0
+    places = [chained.law.theta[i] for i in chained.law.form.places.values()]
+    assert places == sorted(places)

@@ -11,7 +11,6 @@ import pytest
 from law_logs import puck
 from scipy.stats import binom
 
-from vhydro.audits.laws_truth import problem_of, true_law
 from vhydro.laws.constants import constants
 from vhydro.laws.descent import Shooter, started
 from vhydro.laws.estimate import ShootingConfig
@@ -22,6 +21,7 @@ from vhydro.laws.shooting import CHUNK, LANES, crossing, followed, sensed
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro.laws.windows import MARGIN, SHORTEST, TRIM, cut, phases, runs
 from vhydro.library import Monomial, Penetration
+from vhydro_audits.laws_truth import problem_of, true_law
 
 PROBLEM, TRUTH = problem_of("puck"), true_law("puck")
 FORM, THETA = TRUTH.form, TRUTH.theta

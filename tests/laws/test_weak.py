@@ -7,7 +7,6 @@ import pytest
 from law_logs import CUBE, KINETIC, LINE, SQUARE, puck, swing_problem, swinging
 
 from oracles.oscillator import FRICTION, MASS, STIFFNESS
-from vhydro.audits.laws_truth import problem_of, true_law
 from vhydro.laws import weak
 from vhydro.laws.estimate import base_mode, weak_law
 from vhydro.laws.form import form_of
@@ -17,6 +16,7 @@ from vhydro.laws.recover import LawsConfig, recover
 from vhydro.laws.support import solutions
 from vhydro.laws.tracks import prepared
 from vhydro.library import Cosine, Monomial, Penetration, Sine
+from vhydro_audits.laws_truth import problem_of, true_law
 
 WEAK = LawsConfig(estimator="weak")
 

@@ -116,13 +116,15 @@ def equal_rows(table: Table, numeric: Mapping[str, tuple[int, ...]], names: Mapp
     time = next((k for k in fits if plain(k) in TIMES and len(fits[k]) == 1), None)
     trial = next((k for k in fits if plain(k) in TRIALS and len(fits[k]) == 1), None) if not lengths else None
     commands = [k for k in fits if is_action(k)] + list(short)
-    observed = [k for k in fits if k not in (time, trial, *commands)] or commands
+    taken = {time, trial, *commands}
+    observed = [k for k in fits if k not in taken] or commands
     if not observed:
         raise no_channels(table)
+    inputs = commands if observed is not commands else []
     shown, shapes = named_with_units([*observed, *commands]), fits | short
     part = Part(
         tuple(array_block(k, shapes[k], names.get(k), shown[k], "") for k in observed),
-        tuple(array_block(k, shapes[k], names.get(k), shown[k], "action") for k in commands if k not in observed),
+        tuple(array_block(k, shapes[k], names.get(k), shown[k], "action") for k in inputs),
         time=Reference(time) if time else None,
         time_unit=time_unit(time or ""),
         trial=Reference(trial) if trial else None,

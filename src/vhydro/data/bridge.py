@@ -13,8 +13,10 @@ from vhydro.data.columns import POSITION, Columns, numbered
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.data.inert_pickle import Array, unpickled_inertly
+from vhydro.data.memory import allowance_of
 from vhydro.data.npz_archive import array_header
 from vhydro.data.rlds import Features, Steps, features_beside, steps
+from vhydro.data.tables import MOST_EPISODES
 from vhydro.data.tfrecord import Record, is_tfrecord, records
 from vhydro.episodes import Episode
 
@@ -22,6 +24,7 @@ POSE = (*POSITION, ("roll", "rad"), ("pitch", "rad"), ("yaw", "rad"))
 MOVE = (("dx", "m"), ("dy", "m"), ("dz", "m"), ("droll", "rad"), ("dpitch", "rad"), ("dyaw", "rad"))
 BRIDGE_RATE = 5.0  # Hz; Walke et al. 2023, BridgeData V2: the WidowX is commanded at 5 Hz
 RATE_NOTE = "BridgeData stores no rate: 5 Hz, as published (Walke et al. 2023)."
+LEAST_TRAJECTORY = 64  # bytes; a dictionary with one observation and one action has several times that
 IMAGES_NOTE = "Images were left out."
 STATE, ACTION = "steps/observation/state", "steps/action"
 
@@ -158,7 +161,7 @@ class BridgeNumpy:
         with translated(path, "the header of an .npy file"):
             count, start = object_count(path)
         size = path.stat().st_size
-        if not count or count > size:
+        if not count or count > min(size // LEAST_TRAJECTORY, MOST_EPISODES):
             raise DataError(
                 path, found=f"{count} trajectories in {size} bytes", expected="at least one, each a dictionary"
             )
@@ -173,14 +176,19 @@ class Trajectories:
     path: Path
     start: int
     count: int
-    items: list | None = None
+    items: list | DataError | None = None
 
     def __reduce__(self):
         return Trajectories, (self.path, self.start, self.count)
 
     def __call__(self, index: int) -> Episode:
         if self.items is None:
-            self.items = pickled_trajectories(self.path, self.start, self.count)
+            try:
+                self.items = pickled_trajectories(self.path, self.start, self.count)
+            except DataError as error:  # kept too: a damaged file is not read again for every episode
+                self.items = error
+        if isinstance(self.items, DataError):
+            raise self.items
         return numpy_episode(self.path, str(index), self.items[index])
 
 
@@ -211,15 +219,17 @@ def numpy_episode(path: Path, name: str, trajectory) -> Episode:
     """The states and actions of a trajectory; the last state comes from `next_observations`."""
     if not isinstance(trajectory, dict):
         raise DataError(path, episode=name, found=type(trajectory).__name__, expected="a dictionary")
-    states = [state(path, name, "observations", o) for o in listed(path, name, trajectory, "observations")]
+    seen = listed(path, name, trajectory, "observations")
+    states = within_memory(path, name, [state(path, name, "observations", o) for o in seen])
     following = listed(path, name, trajectory, "next_observations")
     if len(following) != len(states):
         found, expected = f"{len(following)} entries", f"{len(states)}, as in observations"
         raise DataError(path, episode=name, key="next_observations", found=found, expected=expected)
     states.append(state(path, name, "next_observations", following[-1]))
-    actions = [numbers(path, name, "actions", a) for a in listed(path, name, trajectory, "actions")]
+    numbers(path, name, "next_observations/state", states[-1])  # refused by this key, if it is
+    actions = within_memory(path, name, listed(path, name, trajectory, "actions"))
     observed, commanded = Columns(), Columns()
-    values, commands = stacked(path, name, "observations", states), stacked(path, name, "actions", actions)
+    values, commands = stacked(path, name, "observations/state", states), stacked(path, name, "actions", actions)
     wide = values.shape[1] == 7
     add_state(observed, values) if wide else add_numbered(observed, "observation/state", values, "end_effector")
     add_action(commanded, commands) if commands.shape[1] == 7 else add_numbered(commanded, "action", commands, "action")
@@ -239,10 +249,27 @@ def listed(path: Path, name: str, trajectory: dict, key: str) -> list:
     return found
 
 
-def state(path: Path, name: str, key: str, observation) -> np.ndarray:
+def within_memory(path: Path, name: str, rows: list) -> list:
+    """The rows, if their numbers fit in memory: a pickle can mean one long array a million times."""
+    count = sum(map(row_length, rows))
+    if count * 8 > (most := allowance_of(path)):
+        raise DataError(
+            path, episode=name, found=f"{count:,} numbers", expected=f"at most {most // 8:,} in a file of this size"
+        )
+    return rows
+
+
+def row_length(row) -> int:
+    if isinstance(row, Array):
+        return math.prod(row.shape)
+    return len(row) if isinstance(row, list | tuple) else 1
+
+
+def state(path: Path, name: str, key: str, observation):
+    """The state of one step, unread."""
     if not isinstance(observation, dict) or "state" not in observation:
         raise DataError(path, episode=name, key=f"{key}/state", found="none", expected="a state for each step")
-    return numbers(path, name, f"{key}/state", observation["state"])
+    return observation["state"]
 
 
 def numbers(path: Path, name: str, key: str, value) -> np.ndarray:
@@ -254,8 +281,10 @@ def numbers(path: Path, name: str, key: str, value) -> np.ndarray:
     raise DataError(path, episode=name, key=key, found=f"a {type(value).__name__}", expected="a flat array of numbers")
 
 
-def stacked(path: Path, name: str, key: str, rows: list[np.ndarray]) -> np.ndarray:
-    widths = sorted({len(row) for row in rows})
+def stacked(path: Path, name: str, key: str, rows: list) -> np.ndarray:
+    """The rows as (rows, width)."""
+    widths = sorted(set(map(row_length, rows)))
     if len(widths) != 1 or widths == [0]:
-        raise DataError(path, episode=name, key=key, found=f"rows of {widths} numbers", expected="rows of equal width")
-    return np.stack(rows)
+        what = f"rows of {', '.join(map(str, widths[:6]))} numbers"
+        raise DataError(path, episode=name, key=key, found=what, expected="rows of equal width")
+    return np.stack([numbers(path, name, key, row) for row in rows])

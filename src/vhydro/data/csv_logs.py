@@ -4,7 +4,7 @@ import csv
 import math
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from vhydro.data.automatic import guessed_description
 from vhydro.data.dataset import Dataset
 from vhydro.data.description import beside
 from vhydro.data.errors import DataError
+from vhydro.data.memory import REMEDY, allowance_of
 from vhydro.data.tables import tabular_dataset
 
 DELIMITERS = (",", ";", "\t")
@@ -71,10 +72,7 @@ class Text:
 
     file: Path
     columns: dict[str, np.ndarray]
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: values.shape for name, values in self.columns.items()}
+    shapes: dict[str, tuple[int, ...]]
 
     def array(self, key: str, episode: str = "") -> np.ndarray:  # noqa: ARG002 (errors of other tables name it)
         return self.columns[key]
@@ -91,13 +89,17 @@ def read_table(path: Path) -> Text:
         lines = csv.reader(file, delimiter=delimiter, strict=True)
         header = header_names(path, next(lines, []))
         flat = array("d")
+        most = allowance_of(path) // flat.itemsize
         for row in filled(lines):
             flat.extend(numbers(path, lines.line_num, row, header))
+            if len(flat) > most:
+                raise DataError(path, key=f"line {lines.line_num}", found=f"more than {most:,} numbers",
+                                expected="a table that fits in memory", remedy=REMEDY)  # fmt: skip
     values = np.frombuffer(flat, np.float64) if len(flat) else np.zeros(0)
     if not len(values):
         raise DataError(path, found="a header and nothing below it", expected="lines of numbers")
     rows = np.ascontiguousarray(values.reshape(-1, len(header)).T)
-    return Text(path, dict(zip(header, rows, strict=True)))
+    return Text(path, dict(zip(header, rows, strict=True)), dict.fromkeys(header, rows.shape[1:]))
 
 
 def header_names(path: Path, cells: list[str]) -> list[str]:

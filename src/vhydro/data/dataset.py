@@ -1,12 +1,27 @@
 """Datasets: episodes that are read when they are asked for, and their division into train, validation and test."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from vhydro.data.errors import DataError
+from vhydro.data.memory import REMEDY
 from vhydro.episodes import Episode
+from vhydro.printable import printable
+
+
+@contextmanager
+def enough_memory(path: Path, episode: str = "") -> Iterator[None]:
+    """Says which file it was that did not fit in memory."""
+    try:
+        yield
+    except MemoryError:
+        raise DataError(
+            path, episode=episode, found="more than memory holds", expected="numbers that fit", remedy=REMEDY
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -19,8 +34,18 @@ class Dataset:
     load: Callable[[int], Episode]
     notes: tuple[str, ...] = ()  # what a reader had to leave out or guess
 
+    def __post_init__(self):
+        names = tuple(map(printable, self.names))
+        if len(set(names)) < len(set(self.names)):
+            raise DataError(
+                self.path, found="episodes whose names look the same once they can be printed",
+                expected="names that differ in printable characters",
+            )  # fmt: skip
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "notes", tuple(map(printable, self.notes)))
+
     def __repr__(self) -> str:
-        return f"Dataset({len(self)} episodes, {self.format}, {self.path})"
+        return f"Dataset({len(self)} episodes, {self.format}, {printable(str(self.path))})"
 
     def __len__(self) -> int:
         return len(self.names)
@@ -28,10 +53,14 @@ class Dataset:
     def __getitem__(self, index: int) -> Episode:
         if not -len(self) <= index < len(self):
             raise IndexError(f"episode {index} of {len(self)} in {self.path}")
-        return self.load(index % len(self))
+        return self._loaded(index % len(self))
 
     def __iter__(self) -> Iterator[Episode]:
-        return (self.load(i) for i in range(len(self)))
+        return (self._loaded(i) for i in range(len(self)))
+
+    def _loaded(self, index: int) -> Episode:
+        with enough_memory(self.path, self.names[index]):
+            return self.load(index)
 
     def take(self, indices: Sequence[int]) -> "Dataset":
         """The episodes with these numbers, still unread."""

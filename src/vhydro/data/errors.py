@@ -2,19 +2,16 @@
 
 from pathlib import Path
 
+from vhydro.printable import printable
+
 
 class DataError(ValueError):
     """What is wrong with a file: where, what was found, what was expected, what to do."""
 
     def __init__(self, file: Path | str, *, found: str, expected: str, remedy: str = "", episode="", key=""):
-        self.file, self.episode, self.key = str(file), printable(str(episode)), printable(str(key))
+        self.file, self.episode, self.key = (printable(str(part)) for part in (file, episode, key))
         found, expected = printable(found), printable(expected)
         where = [self.file]
         where += [f"episode {self.episode}"] if self.episode else []
         where += [f"key {self.key}"] if self.key else []
         super().__init__(f"{', '.join(where)}: found {found}; expected {expected}.{' ' + remedy if remedy else ''}")
-
-
-def printable(text: str) -> str:
-    """The text on one line, whatever characters a file brought."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

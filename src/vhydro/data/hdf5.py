@@ -16,11 +16,11 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t  # pyright: ignore[reportAttr
 
 from vhydro.data.errors import DataError
 from vhydro.data.guarded_file import GuardedFile
+from vhydro.data.memory import REMEDY, allowance
+from vhydro.printable import printable
 
 BROKEN = (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError, SystemError)
 MOST_OPEN = 32  # files at a time; a folder may hold more than a process may open
-LARGEST_EPISODE = 4 << 30  # bytes of all datasets of one episode
-LARGEST_EXPANSION = 1100  # deflate cannot shrink more than 1032 times, so a file cannot mean more than that
 LARGEST_ATTRIBUTE = 1 << 24  # values
 PLAIN_KINDS = (h5t.INTEGER, h5t.FLOAT, h5t.STRING, h5t.ENUM)
 CLOCK = count()
@@ -44,9 +44,8 @@ class Hdf5File:
         if self.handle is None or self.process != os.getpid():  # a forked child would share the reading position
             self.handle = self.open_handle()
         self.used = next(CLOCK)
-        largest = min(LARGEST_EPISODE, max(1 << 20, LARGEST_EXPANSION * self.size))
         try:
-            return Group(self.path, "", "", h5g.open(self.handle.id, b"/"), Budget(largest))
+            return Group(self.path, "", "", h5g.open(self.handle.id, b"/"), Budget(allowance(self.size)))
         except BROKEN as error:
             raise self.unreadable(error) from None
 
@@ -183,8 +182,10 @@ class Group:
         size = math.prod(actual) * dtype.itemsize
         if not self.budget.spend(size):
             what = f"a dataset of {size:,} bytes, {self.budget.spent:,} with those before it"
-            raise self.fault(name, what, f"at most {self.budget.limit:,} in an episode of this file")
+            raise self.fault(name, what, f"at most {self.budget.limit:,} in an episode of this file", REMEDY)
         try:
+            if (chunk := chunk_size(found)) > self.budget.limit:
+                raise ValueError(f"pieces of {chunk:,} bytes, which are read whole")
             return native(values_of(found, actual, dtype))
         except BROKEN as error:
             raise self.fault(name, f"values that cannot be read ({said(error)})", "numbers") from None
@@ -223,6 +224,14 @@ def is_outside(dataset: h5d.DatasetID) -> bool:
     return storage.get_layout() == h5d.VIRTUAL or storage.get_external_count() > 0
 
 
+def chunk_size(dataset: h5d.DatasetID) -> int:
+    """Bytes of the pieces that a dataset is kept in: of each, all is read for any part of it."""
+    storage = dataset.get_create_plist()
+    if storage.get_layout() != h5d.CHUNKED:
+        return 0
+    return math.prod(storage.get_chunk()) * dataset.dtype.itemsize
+
+
 def values_of(dataset: h5d.DatasetID, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """The last `shape[0]` rows of a dataset."""
     out = np.zeros(shape, dtype)
@@ -249,7 +258,7 @@ def native(values: np.ndarray) -> np.ndarray:
 def said(error: BaseException) -> str:
     """A library's complaint on one line of printable text."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return "".join(c if c.isprintable() else "?" for c in text)[:200]
+    return printable(text)[:200]
 
 
 def is_hdf5(path: Path) -> bool:

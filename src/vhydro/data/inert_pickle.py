@@ -17,9 +17,10 @@ import numpy as np
 
 from vhydro.data.assembly import GIBIBYTE, translated
 from vhydro.data.errors import DataError
+from vhydro.data.memory import allowance
 
 MOST_OBJECTS = 10_000_000
-MOST_BYTES = 2 * GIBIBYTE  # of array contents that are kept
+OBJECT = 64  # bytes that an object of a pickle takes in memory, about
 LONGEST_TUPLE = 1_000_000
 LONGEST_NAME = 100
 MOST_AXES = 32
@@ -91,7 +92,7 @@ def unpickled_inertly(file: BufferedIOBase, path: Path):
     expected = "a pickle of lists, dictionaries, numbers and numpy arrays (nothing else is ever executed)"
     with translated(path, expected, key="pickle"):
         try:
-            return Machine().run(rest)
+            return Machine(allowance(at + rest.left)).run(rest)
         except Refused as error:
             raise DataError(path, key="pickle", found=str(error), expected=expected) from None
 
@@ -100,6 +101,7 @@ def unpickled_inertly(file: BufferedIOBase, path: Path):
 class Machine:
     """The stack and memo of a pickle."""
 
+    limit: int  # bytes that it may take
     stack: list = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     memo: dict[int, object] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class Machine:
         self.objects += 1
         if self.objects > MOST_OBJECTS:
             raise Refused(f"more than {MOST_OBJECTS} objects")
+        self.keep(OBJECT)
         self.stack.append(value)
 
     def pop(self):
@@ -150,8 +153,8 @@ class Machine:
     def keep(self, count: int) -> None:
         """Counts bytes before they are copied; the memo can give the same text again and again."""
         self.kept += count
-        if self.kept > MOST_BYTES:
-            raise Refused(f"more than {MOST_BYTES / GIBIBYTE:.3g} GiB of numbers")
+        if self.kept > self.limit:
+            raise Refused(f"more than {self.limit / GIBIBYTE:.3g} GiB of numbers in a file of this size")
 
     def push_tuple(self, values: list) -> None:
         if len(values) > LONGEST_TUPLE:

@@ -15,6 +15,7 @@ from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.data.read import read
 from vhydro.episodes import Channel, Episode
+from vhydro.printable import printable
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
@@ -184,7 +185,7 @@ def show(found: Inspection, console: Console, *, rows: int = 40) -> None:
 
 def _summary(found: Inspection) -> list[str]:
     steps = np.array(found.steps)
-    lines = [f"[bold]{escape(str(found.dataset.path))}[/]", f"format    {found.dataset.format}"]
+    lines = [f"[bold]{escape(printable(str(found.dataset.path)))}[/]", f"format    {found.dataset.format}"]
     episodes = f"episodes  {len(found.dataset)}"
     if found.successes:
         episodes += f", {sum(found.successes)} successful"

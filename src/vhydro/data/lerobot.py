@@ -10,6 +10,7 @@ import numpy as np
 from vhydro.data.assembly import (
     DROPPED_NOTE,
     FORCES,
+    REMEDY,
     Info,
     assembled,
     floats,
@@ -21,11 +22,13 @@ from vhydro.data.assembly import (
 from vhydro.data.columns import Columns
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
-from vhydro.data.lerobot_meta import LARGEST_TABLE, Feature, Layout, Place, imported_pyarrow, layout, promised_values
+from vhydro.data.lerobot_meta import Feature, Layout, Place, imported_pyarrow, layout, promised_values
+from vhydro.data.memory import allowance_of
 from vhydro.episodes import Channel, Contact, Episode
 
 EXTRA = Path("meta") / "vhydro.json"
 VERSION = 1
+RATE_SPREAD = 0.1  # by which the steps of an episode may differ from the rate that is told for all
 HEAD = 1 << 24  # bytes of info.json that are looked at to recognise it
 
 
@@ -105,7 +108,7 @@ def episode_table(found: Layout, place: Place, name: str, keys: list[str], width
     _, parquet = imported_pyarrow(found.folder)
     expected = "a parquet file of the dataset"
     with translated(place.file, expected, episode=name):
-        if place.length * max(width, 1) * 8 > LARGEST_TABLE:
+        if place.length * max(width, 1) * 8 > (most := allowance_of(place.file)):
             raise ValueError(f"an episode of {place.length} rows")
         names, promised = promised_values(parquet, place.file, keys)
     for key in (*keys, "episode_index"):
@@ -113,20 +116,35 @@ def episode_table(found: Layout, place: Place, name: str, keys: list[str], width
             raise DataError(
                 place.file, episode=name, key=key, found=f"columns {sorted(names)[:10]}", expected="this column"
             )
-    if promised * 8 > LARGEST_TABLE:
-        what, expected = f"columns of {promised:,} values", f"at most {LARGEST_TABLE // 8:,} in one file"
+    if promised * 8 > most:
+        what, expected = f"columns of {promised:,} values", f"at most {most // 8:,} in a file of this size"
         raise DataError(place.file, episode=name, found=what, expected=expected, remedy="Divide it into more files.")
     with translated(place.file, expected, episode=name):
         mine = [("episode_index", "==", place.index)]
+        clock = ["timestamp"] if "timestamp" in names else []
         table = parquet.read_table(
-            place.file, columns=keys, filters=mine, partitioning=None, page_checksum_verification=True
+            place.file, columns=keys + clock, filters=mine, partitioning=None, page_checksum_verification=True
         )
     if table.num_rows != place.length:
         found_rows = f"{table.num_rows} rows"
         raise DataError(
             place.file, episode=name, key="length", found=found_rows, expected=f"{place.length}, as in meta"
         )
+    if clock:
+        refuse_other_rate(found, place, name, table.column("timestamp"))
     return table
+
+
+def refuse_other_rate(found: Layout, place: Place, name: str, clock) -> None:
+    """Raises where the time stamps of an episode contradict the rate that `info.json` tells for all."""
+    with translated(place.file, "time stamps in seconds", episode=name, key="timestamp"):
+        stamps = np.asarray(clock.to_numpy(), np.float64)
+    if len(stamps) < 2 or not np.isfinite(stamps).all():
+        return
+    step = float(np.median(np.diff(stamps)))
+    if abs(step * found.fps - 1) > RATE_SPREAD:
+        told = f"steps of {step:.4g} s, and {found.fps:.4g} Hz in meta/info.json"
+        raise DataError(place.file, episode=name, key="timestamp", found=told, expected="one rate", remedy=REMEDY)
 
 
 def column_values(place: Place, name: str, feature: Feature, column) -> np.ndarray:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -28,6 +29,7 @@ class Joint(NamedTuple):
     kind: str
 
 
+@lru_cache(maxsize=8)  # demonstrations share models
 def joints(model: str) -> list[Joint]:
     """The joints of an MJCF model in the order of its state; none if the text does not tell them for certain."""
     # Without a document type nothing can be defined that expands, and models need none.

@@ -2,21 +2,23 @@
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from vhydro.data.assembly import GIBIBYTE, translated
+from vhydro.data.assembly import GIBIBYTE, REMEDY, translated
 from vhydro.data.errors import DataError
+from vhydro.data.memory import allowance_of
 
 CHUNK = 1 << 20
-MOST_COMPRESSED = 4 * GIBIBYTE  # what compressed arrays may unfold to: they have to fit in memory
 MOST_ARRAYS = 100_000
 LONGEST_HEADER = 1 << 16  # bytes; one of numpy's has a hundred or so
 LOCAL_HEADER = 30
+DESCRIPTORS = (0, 12, 16, 20, 24)  # bytes that may follow a member to repeat its checksum and sizes
+TEXT_SHARE = 16  # JSON takes about so many times its length in memory
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class Archive:
 
     file: Path
     headers: dict[str, Header] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     members: dict[str, zipfile.ZipInfo] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)  # of the bytes of members, in the file
     loaded: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __getstate__(self) -> dict:
@@ -65,29 +69,31 @@ class Archive:
             if len(members) > MOST_ARRAYS:
                 raise ValueError(f"{len(members)} arrays, more than {MOST_ARRAYS}")
             archive.check_unfolded(members)
-            for member in members:
-                archive.add(zipped, member)
+            for member, start in zip(members, member_starts(path, members, zipped.start_dir), strict=True):
+                archive.add(zipped, member, start)
         return archive
 
     def check_unfolded(self, members: Sequence[zipfile.ZipInfo]) -> None:
         """Raises if compressed arrays would unfold to more than fits in memory."""
         unfolded = sum(m.file_size for m in members if m.compress_type != zipfile.ZIP_STORED)
-        if unfolded > MOST_COMPRESSED:
+        most = allowance_of(self.file)
+        if unfolded > most:
             raise DataError(
-                self.file, found=f"compressed arrays of {unfolded / GIBIBYTE:.1f} GiB",
-                expected=f"at most {MOST_COMPRESSED // GIBIBYTE} GiB",
+                self.file, found=f"compressed arrays of {unfolded / GIBIBYTE:.3g} GiB",
+                expected=f"at most {most / GIBIBYTE:.3g} GiB in a file of this size",
                 remedy="Save it uncompressed (numpy.savez), which is read without loading it whole.",
             )  # fmt: skip
 
-    def add(self, zipped: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    def add(self, zipped: zipfile.ZipFile, member: zipfile.ZipInfo, start: int) -> None:
         key = member.filename.removesuffix(".npy")
         if key in self.members:
             raise DataError(self.file, key=key, found="the name twice", expected="arrays with different names")
-        self.members[key] = member
+        self.members[key], self.starts[key] = member, start
         if member.filename.endswith(".npy"):
             with translated(self.file, "the header of an array", key=key), zipped.open(member) as stream:
                 self.headers[key] = array_header(stream)
             self.check_size(key, member)
+            self.shapes[key] = self.headers[key].shape
 
     def check_size(self, key: str, member: zipfile.ZipInfo) -> None:
         header = self.headers[key]
@@ -102,10 +108,6 @@ class Archive:
         if member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size:
             raise DataError(self.file, key=key, found="two sizes for one array", expected="one size")
 
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {key: header.shape for key, header in self.headers.items()}
-
     def array(self, key: str, episode: str = "") -> np.ndarray:
         """The contents, checked against their checksum the first time."""
         if key not in self.loaded:
@@ -117,7 +119,8 @@ class Archive:
         header, member = self.headers[key], self.members[key]
         stored = member.compress_type == zipfile.ZIP_STORED and header.size > 0
         order = "F" if header.fortran else "C"
-        with zipfile.ZipFile(self.file) as zipped, zipped.open(member) as stream:
+        # Opening the archive anew for every array would read its whole directory as often as it has entries.
+        with self.file.open("rb") as file, member_stream(file, member, self.starts[key]) as stream:
             stream.read(header.offset)
             if stored:
                 while stream.read(CHUNK):  # to the end, where the checksum is compared
@@ -125,13 +128,12 @@ class Archive:
             else:
                 flat = np.frombuffer(stream.read(header.size + 1), header.dtype)
                 return flat.reshape(header.shape, order=order)
-        start = member_start(self.file, member) + header.offset
-        return np.memmap(self.file, header.dtype, "r", start, header.shape, order)
+        return np.memmap(self.file, header.dtype, "r", self.starts[key] + header.offset, header.shape, order)
 
     def text(self, key: str) -> str:
         """A member that is text and no array."""
         with translated(self.file, "text", key=key), zipfile.ZipFile(self.file) as zipped:
-            if self.members[key].file_size > GIBIBYTE:
+            if self.members[key].file_size * TEXT_SHARE > allowance_of(self.file):
                 raise ValueError(f"{self.members[key].file_size} bytes of text")
             return zipped.read(self.members[key]).decode("utf-8")
 
@@ -160,9 +162,42 @@ def header_bytes(stream: io.BufferedIOBase | IO[bytes]) -> io.BytesIO:
     return io.BytesIO(start + stream.read(max(0, size - len(start))))
 
 
-def member_start(path: Path, member: zipfile.ZipInfo) -> int:
-    """Where the bytes of a stored member begin: behind its local header, whose extra field has its own length."""
+def member_starts(path: Path, members: Sequence[zipfile.ZipInfo], end: int) -> list[int]:
+    """Where the bytes of every member begin, or a `DataError`: the directory must list all that lies before it.
+
+    A zip archive has no checksum of its directory: one wrong byte there hides an array or gives it another name.
+    """
+    starts, covered = {}, 0
     with path.open("rb") as file:
-        file.seek(member.header_offset)
-        head = file.read(LOCAL_HEADER)
-    return member.header_offset + LOCAL_HEADER + sum(int.from_bytes(head[i : i + 2], "little") for i in (26, 28))
+        for member in sorted(members, key=lambda m: m.header_offset):
+            follows = member.header_offset - covered
+            if follows not in DESCRIPTORS:
+                break
+            starts[member.header_offset] = member_start(file, member)
+            covered = starts[member.header_offset] + member.compress_size
+    if len(starts) != len(members) or end - covered not in DESCRIPTORS:
+        raise DataError(
+            path, key="zip directory", found=f"entries that do not account for bytes {covered} to {end}",
+            expected="an entry for everything in the archive, one after another", remedy=REMEDY,
+        )  # fmt: skip
+    return [starts[m.header_offset] for m in members]
+
+
+def member_start(file: IO[bytes], member: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member begin: behind its local header, which must agree with the directory."""
+    file.seek(member.header_offset)
+    head = file.read(LOCAL_HEADER)
+    flags, method, checksum = (int.from_bytes(head[a:b], "little") for a, b in ((6, 8), (8, 10), (14, 18)))
+    name, extra = (int.from_bytes(head[i : i + 2], "little") for i in (26, 28))
+    later = flags & 8  # the checksum follows the contents
+    if head[:4] != b"PK\x03\x04" or method != member.compress_type or (checksum != member.CRC and not later):
+        raise ValueError(f"the entry of {member.filename} contradicts what lies there")
+    if file.read(name).decode("utf-8" if flags & 0x800 else "cp437") != member.orig_filename:
+        raise ValueError(f"another name than {member.filename} where that should lie")
+    return member.header_offset + LOCAL_HEADER + name + extra
+
+
+def member_stream(file: IO[bytes], member: zipfile.ZipInfo, start: int) -> zipfile.ZipExtFile:
+    """The contents of a member, unpacked while they are read and checked against their checksum at the end."""
+    file.seek(start)
+    return zipfile.ZipExtFile(file, "r", member)  # pyright: ignore[reportArgumentType, reportCallIssue]

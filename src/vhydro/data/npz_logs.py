@@ -1,6 +1,7 @@
 """Plain npz logs: our own layout, described ones, well-known public ones, and the rest by a guess."""
 
 import json
+import math
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -51,8 +52,10 @@ def column_names(archive: Archive) -> dict[str, list[str]]:
     named = {}
     for key, shape in archive.shapes.items():
         source = next((k for k in (f"{key}_columns", "columns") if k in archive.headers), None)
-        if len(shape) == 2 and source and archive.headers[source].dtype.kind == "U":
+        if len(shape) != 2 or source is None or archive.headers[source].dtype.kind != "U":
+            continue
+        if math.prod(archive.headers[source].shape) == shape[1]:
             names = [str(n) for n in archive.array(source).reshape(-1)]
-            if len(names) == shape[1] and len(set(names)) == len(names) and all(names):
+            if len(set(names)) == len(names) and all(names):
                 named[key] = names
     return named

@@ -179,7 +179,7 @@ class Native:
         kinds = "biuf" if not key.startswith("labels/") else "biufU"
         if key in ("observations", "actions"):
             kinds = "f"
-        if header is None or header.shape[: len(shape)] != shape or header.dtype.kind not in kinds:
+        if header is None or header.shape != shape or header.dtype.kind not in kinds:
             found = "nothing" if header is None else f"{header.dtype} {header.shape}"
             raise DataError(self.archive.file, key=key, found=found, expected=f"an array of shape {shape}")
         return self.archive.array(key)

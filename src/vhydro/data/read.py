@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from vhydro.data.dataset import Dataset, joined
+from vhydro.data.dataset import Dataset, enough_memory, joined
 from vhydro.data.errors import DataError
 
 
@@ -36,7 +36,7 @@ def read(path: Path | str) -> Dataset:
     known = readers()
     reader = next((r for r in known if r.recognises(path)), None)
     if reader is not None:
-        return reader.open(path)
+        return _opened(reader, path)
     names = ", ".join(r.name for r in known)
     if not path.is_dir():
         size = path.stat().st_size
@@ -45,18 +45,30 @@ def read(path: Path | str) -> Dataset:
     parts, others = _recognised_below(path, known)
     if not parts:
         raise DataError(path, found=f"a folder of {others} files, none recognised", expected=f"one of: {names}")
-    return joined([reader.open(part) for reader, part in parts], path)
+    return joined([_opened(reader, part) for reader, part in parts], path)
 
 
-def _recognised_below(folder: Path, known: tuple[Reader, ...]) -> tuple[list[tuple[Reader, Path]], int]:
-    """Every log in a folder, itself a file or a folder, with its reader; and how many files are none."""
+def _opened(reader: Reader, path: Path) -> Dataset:
+    with enough_memory(path):
+        return reader.open(path)
+
+
+def _recognised_below(
+    folder: Path, known: tuple[Reader, ...], top: Path | None = None
+) -> tuple[list[tuple[Reader, Path]], int]:
+    """Every log in a folder, itself a file or a folder, with its reader; and how many files are none.
+
+    A link that leaves the folder is none: whoever gave us the folder did not mean what lies elsewhere.
+    """
     parts, others = [], 0
+    top = folder.resolve() if top is None else top
     for path in sorted(p for p in folder.iterdir() if not p.name.startswith(".")):
-        reader = next((r for r in known if r.recognises(path)), None)
+        leaves = path.is_symlink() and not path.resolve().is_relative_to(top)
+        reader = None if leaves else next((r for r in known if r.recognises(path)), None)
         if reader is not None:
             parts.append((reader, path))
         elif path.is_dir() and not path.is_symlink():
-            inner, more = _recognised_below(path, known)
+            inner, more = _recognised_below(path, known, top)
             parts, others = parts + inner, others + more
         else:
             others += 1

@@ -1,5 +1,6 @@
 """Episodes from described tables: the arrays of an npz file, or the columns of a CSV file."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +14,11 @@ from vhydro.data.assembly import DROPPED_NOTE, assembled, floats
 from vhydro.data.dataset import Dataset
 from vhydro.data.description import Block, Description, Part, Reference
 from vhydro.data.errors import DataError
+from vhydro.data.memory import REMEDY, allowance_of
 from vhydro.data.timing import refuse_unlikely_seconds, step_from_stamps
 from vhydro.episodes import Episode
 
-MOST_EPISODES = 10_000_000
+MOST_EPISODES = 1_000_000
 
 
 @runtime_checkable
@@ -73,8 +75,8 @@ def tabular_dataset(form: str, table: Table, said: Description) -> Dataset:
         notes += uneven
     names = [s.name for s in spans]
     if len(set(names)) != len(names):
-        twice = sorted({n for n in names if names.count(n) > 1})
-        raise DataError(table.file, found=f"two episodes named {twice[0]}", expected="names that differ")
+        twice = Counter(names).most_common(1)[0][0]
+        raise DataError(table.file, found=f"two episodes named {twice}", expected="names that differ")
     extra = (DROPPED_NOTE,) if any(dropped(table, s) for s in spans) else ()
     return Dataset(
         form, table.file, tuple(names), partial(numbered_episode, table, spans), (*said.notes, *extra, *notes)
@@ -156,10 +158,9 @@ def by_lengths(table: Table, part: Part, rows: int) -> list[tuple[str, Rows, str
     """Episodes one after another, by their lengths."""
     key = part.lengths or ""
     lengths = array(table, key)
-    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths) or len(lengths) > MOST_EPISODES:
-        raise DataError(
-            table.file, key=key, found=f"{lengths.dtype} {lengths.shape}", expected="whole numbers, one per episode"
-        )
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not 0 < len(lengths) <= MOST_EPISODES:
+        expected = f"whole numbers, one for each of at most {MOST_EPISODES:,} episodes"
+        raise DataError(table.file, key=key, found=f"{lengths.dtype} {lengths.shape}", expected=expected)
     counts = [int(n) for n in lengths]
     if min(counts) < 1 or sum(counts) != rows:
         raise DataError(
@@ -194,6 +195,10 @@ def by_trial(table: Table, part: Part, trial: Reference, rows: int) -> list[tupl
             table.file, key=trial.key, found="a row without its trial", expected="a trial number in every row"
         )
     edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), rows]
+    if len(edges) > MOST_EPISODES:
+        raise DataError(
+            table.file, key=trial.key, found=f"{len(edges) - 1} trials", expected=f"at most {MOST_EPISODES}"
+        )
     prefix = f"{part.name}/" if part.name else ""
     runs = [(f"{prefix}{numbers[run.start]:g}", run, "") for run in consecutive(edges)]
     if len({run[0] for run in runs}) != len(runs):
@@ -206,6 +211,12 @@ def by_trial(table: Table, part: Part, trial: Reference, rows: int) -> list[tupl
 def spanned_episode(table: Table, span: Span) -> Episode:
     """The episode of these rows."""
     part, steps = span.part, span.rows.count - 1
+    width = sum(len(b.channels) for b in (*part.observations, *part.actions))
+    if span.rows.count * width * 8 > (most := allowance_of(table.file)):
+        raise DataError(
+            table.file, episode=span.name, found=f"{span.rows.count:,} rows of {width:,} numbers",
+            expected=f"at most {most // 8:,} numbers in an episode of this file", remedy=REMEDY,
+        )  # fmt: skip
     observations = [blocked(table, b, span, span.rows) for b in part.observations]
     commands = [blocked(table, b, span, action_rows(table, b, span)) for b in part.actions]
     labels = {name: label(table, ref.of(span.variable), span) for name, ref in part.labels.items()}

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vhydro.data.assembly import GIBIBYTE, REMEDY
+from vhydro.data.assembly import REMEDY
 from vhydro.data.crc32c import masked_crc32c
 from vhydro.data.errors import DataError
+from vhydro.data.memory import allowance
 
 HEADER, FOOTER = 12, 4
-LARGEST_RECORD = 4 * GIBIBYTE  # a record has to fit in memory
 
 
 class Record(NamedTuple):
@@ -51,7 +51,7 @@ def record_length(path: Path, head: bytes, number: int, left: int) -> int:
     length, crc = struct.unpack("<QI", head)
     if masked_crc32c(head[:8]) != crc:
         raise DataError(path, found="a length with a wrong checksum", expected="its CRC-32C", **where)
-    if HEADER + length + FOOTER > left or length > LARGEST_RECORD:
+    if HEADER + length + FOOTER > left or length > allowance(length):
         raise DataError(path, found=f"a record of {length} bytes with {left} left", expected="a whole record", **where)
     return length
 

@@ -1,8 +1,6 @@
 """What writing needs: episodes of one kind, and files that appear whole or not at all."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ import numpy as np
 
 from vhydro.data.errors import DataError
 from vhydro.episodes import Channel, Episode
+from vhydro.outputs import LOCK, locked, remove_stale, unfinished
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,9 @@ def difference(found, expected) -> str:
     """What one kind has and the other has not."""
     if isinstance(found, np.dtype):
         return f"{found} instead of {expected}"
-    more = [shown(x) for x in found if x not in expected]
-    less = [shown(x) for x in expected if x not in found]
+    here, there = set(found), set(expected)
+    more = [shown(x) for x in found if x not in there]
+    less = [shown(x) for x in expected if x not in here]
     parts = [f"{', '.join(more[:6])} more"] if more else []
     parts += [f"{', '.join(less[:6])} missing"] if less else []
     return " and ".join(parts) or "another order"
@@ -75,19 +75,19 @@ def json_value(value):
 @contextmanager
 def temporary_sibling(path: Path, *, overwrite: bool) -> Iterator[Path]:
     """A hidden folder beside the path to write into; it is gone afterwards, whatever happens."""
-    if path.exists() and not overwrite:
-        raise DataError(
-            path,
-            found="a file or folder there already",
-            expected="a new name",
-            remedy="Choose another, or replace it with `--overwrite` (`overwrite=True`).",
-        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with locked(path.with_name(f".{path.name}{LOCK}"), path):
+        if path.exists() and not overwrite:
+            raise DataError(
+                path,
+                found="a file or folder there already",
+                expected="a new name",
+                remedy="Choose another, or replace it with `--overwrite` (`overwrite=True`).",
+            )
+        remove_stale(path)
+        with unfinished(path) as folder:
+            folder.mkdir()
+            yield folder
 
 
 def move_folder(made: Path, path: Path, aside: Path) -> None:

@@ -1,7 +1,7 @@
 """The support-safe particle filter, over whole logs and in a control loop."""
 
-from vhydro.filter.frames import Belief, Frame, Particles, Record, belief_of
-from vhydro.filter.run import Filtered, filter, filter_episodes, filtered, log_evidence
+from vhydro.filter.frames import Frame, Moments, Particles, Record, moments_of
+from vhydro.filter.run import Belief, filter, filter_episodes, filtered, log_evidence
 from vhydro.filter.settings import FilterSettings, bootstrap
 from vhydro.filter.step import filter_step
 from vhydro.filter.stream import Step, Stream
@@ -9,17 +9,17 @@ from vhydro.filter.stream import Step, Stream
 __all__ = [
     "Belief",
     "FilterSettings",
-    "Filtered",
     "Frame",
+    "Moments",
     "Particles",
     "Record",
     "Step",
     "Stream",
-    "belief_of",
     "bootstrap",
     "filter",
     "filter_episodes",
     "filter_step",
     "filtered",
     "log_evidence",
+    "moments_of",
 ]

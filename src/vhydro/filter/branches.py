@@ -17,14 +17,16 @@ from jaxtyping import Array, Bool, Float, Int
 from vhydro.certificate import Certificate
 from vhydro.emission import LinearEmission, Observation
 from vhydro.filter.faults import checked, fresh_watch, surprises
-from vhydro.filter.frames import Belief, Frame, Particles, Record, belief_of
+from vhydro.filter.frames import Frame, Moments, Particles, Record, moments_of
 from vhydro.filter.resampling import resample
 from vhydro.filter.settings import FilterSettings
 from vhydro.flow import LinearFlow, kept_momenta
 from vhydro.gaussian import LOG_2PI
 from vhydro.model import HybridModel
 from vhydro.particles import Noise, effective_share, normalised
-from vhydro.small import UNROLL, matvec, over
+from vhydro.small import UNROLL, matvec, over, product, total
+
+FEW = 2  # channels whose update is written out
 
 
 class Move(NamedTuple):
@@ -85,13 +87,10 @@ def moved_covariance(
 ) -> Float[Array, "*modes latent latent particles"]:
     """`F V Fᵀ` of every mode and branch."""
     latent = covariance.shape[0]
-    if matrix.shape[-1] == 1:
-        half = matvec(matrix[..., 0], covariance)
-    else:
-        half = reduce(add, (matrix[..., :, k, None, :] * covariance[k] for k in range(latent)))
+    half = matvec(matrix[..., 0], covariance) if matrix.shape[-1] == 1 else product(matrix, covariance)
     if latent**2 > UNROLL and matrix.shape[-1] == 1:
         return jnp.einsum("...ikn,...lk->...iln", half, matrix[..., 0])
-    return reduce(add, (half[..., :, k, None, :] * matrix[..., None, :, k, :] for k in range(latent)))
+    return product(half, jnp.swapaxes(matrix, -3, -2))
 
 
 def transition_covariance(
@@ -115,22 +114,23 @@ def row_covariance(
 class Updated(NamedTuple):
     """Gaussians after a reading and how likely it was to each."""
 
-    log_evidence: Float[Array, "*modes particles"]
-    mean: Float[Array, "*modes latent particles"]
-    covariance: Float[Array, "*modes latent latent particles"]
+    log_evidence: Float[Array, "particles"]
+    mean: Float[Array, "latent particles"]
+    covariance: Float[Array, "latent latent particles"]
 
 
 def updated(
     emission: LinearEmission,
-    mean: Float[Array, "*modes latent particles"],
-    covariance: Float[Array, "*modes latent latent particles"],
+    mean: Float[Array, "latent particles"],
+    covariance: Float[Array, "latent latent particles"],
     seen: Observation,
 ) -> Updated:
     """Kalman's update, channel by channel: no factorisation, and a hidden channel is one that is skipped.
 
     Correlated sensors are made independent first, by the factor of their covariance that all branches share.
     """
-    rows, value, sds = emission.dense(), seen.value - emission.offset, emission.noise
+    rows, sds = emission.dense(), emission.noise
+    value = jnp.where(seen.observed, seen.value, 0.0) - emission.offset  # a fault that is hidden may be beyond numbers
     if emission.noise_lower is not None:
         factor = emission.noise_factor(seen.observed)
         sds = jnp.diagonal(factor)
@@ -138,37 +138,49 @@ def updated(
         both = jnp.concatenate([rows, value[:, None]], axis=1) * seen.observed[:, None]
         solved = jax.scipy.linalg.solve_triangular(unit, both, lower=True, unit_diagonal=True)
         rows, value = solved[:, :-1], solved[:, -1]
-    latent = mean.shape[-2]
-    log_evidence = jnp.zeros_like(mean[..., 0, :])
+    latent = mean.shape[0]
+    # The mean is one more column of the covariance: both change by the same outer products.
+    joint = jnp.concatenate([covariance, mean[:, None]], axis=1)
     axes = emission.axes if emission.noise_lower is None else None
-    for c in range(rows.shape[0]):
-        row, seen_here = rows[c], seen.observed[c]
-        picked = (axes[c],) if axes is not None else tuple(range(latent))
-        # Written down once: fused into every entry of the update, these sums would be computed for each of them.
-        across = jax.lax.optimization_barrier(reduce(add, (covariance[..., j, :] * row[j] for j in picked)))
-        whole = reduce(add, (across[..., j, :] * row[j] for j in picked)) + sds[c] ** 2
-        error = value[c] - reduce(add, (mean[..., j, :] * row[j] for j in picked))
-        inverse = 1 / jnp.where(seen_here, whole, jnp.inf)  # 0 where nothing is seen
-        log_evidence = log_evidence - jnp.where(seen_here, 0.5 * (LOG_2PI + jnp.log(whole) + error**2 * inverse), 0.0)
-        gain = across * inverse[..., None, :]
-        mean = mean + gain * error[..., None, :]
-        covariance = jax.lax.optimization_barrier(covariance - gain[..., :, None, :] * across[..., None, :, :])
+    reads = rows if axes is None else (jnp.asarray(axes, jnp.uint32), emission.gain)
+    first = matvec(rows, joint) if axes is None else jnp.stack([joint[j] * rows[c, j] for c, j in enumerate(axes)])
+    first = first.at[:, latent].add(-over(value, 1))
+
+    def channel(taken, inputs):
+        """One more column that is taken off, times itself, given those of the channels before."""
+        number, across, row, sd, seen_here = inputs
+
+        def read(states: Float[Array, "*other columns branches"]) -> Float[Array, "*other branches"]:
+            if axes is None:
+                return jnp.einsum("j,...jn->...n", row, states[..., :latent, :])
+            axis, gain = row
+            return gain * jax.lax.dynamic_index_in_dim(states, axis, -2, keepdims=False)
+
+        across = across - total(read(taken)[:, None] * taken)
+        whole = jnp.maximum(read(across), 0.0) + sd**2
+        root = jnp.sqrt(jnp.where(seen_here, whole, jnp.inf))  # nothing is taken off where nothing is seen
+        return jax.lax.dynamic_update_index_in_dim(taken, across / root, number, 0), root
+
+    # A loop: written out, the compiler would compute the columns again and again wherever they are used.
+    given = (jnp.arange(rows.shape[0], dtype=jnp.uint32), first, reads, sds, seen.observed)
+    taken, root = jax.lax.scan(channel, jnp.zeros_like(first), given, unroll=rows.shape[0] <= FEW)
+    joint = joint - reduce(add, (column[:latent, None] * column for column in taken))
+    terms = jnp.log(root) + 0.5 * (LOG_2PI + taken[:, latent] ** 2)
+    log_evidence = -jnp.where(over(seen.observed, 1), terms, 0.0).sum(0)
+    mean, covariance = joint[:, latent], joint[:, :latent]
     return Updated(jnp.where(jnp.isnan(log_evidence), -jnp.inf, log_evidence), mean, covariance)
 
 
 def channel_moments(
-    emission: LinearEmission, mean: Float[Array, "modes latent particles"], covariance
-) -> tuple[Float[Array, "modes channels particles"], Float[Array, "modes channels particles"]]:
+    emission: LinearEmission, mean: Float[Array, "latent branches"], covariance: Float[Array, "latent latent branches"]
+) -> tuple[Float[Array, "channels branches"], Float[Array, "channels branches"]]:
     """The mean and variance of every channel's reading under every branch."""
-    expected = jax.vmap(emission.mean)(mean)
     if emission.axes is not None:
-        index = jnp.asarray(emission.axes)
-        spread = over(emission.gain**2, 1) * covariance[:, index, index]
+        spread = over(emission.gain**2, 1) * jnp.stack([covariance[j, j] for j in emission.axes])
     else:
-        rows, latent = emission.dense(), range(mean.shape[1])
-        across = [reduce(add, (over(rows[:, k], 1) * covariance[:, None, j, k] for k in latent)) for j in latent]
-        spread = reduce(add, (over(rows[:, j], 1) * across[j] for j in latent))
-    return expected, spread + over(emission.channel_noise**2, 1)
+        rows = emission.dense()
+        spread = total(jnp.swapaxes(over(rows, 1) * matvec(rows, covariance), 0, 1))
+    return emission.mean(mean), spread + over(emission.channel_noise**2, 1)
 
 
 def initial_branches(model: HybridModel, settings: FilterSettings) -> Particles:
@@ -186,7 +198,7 @@ def initial_branches(model: HybridModel, settings: FilterSettings) -> Particles:
 
 def branch_step(
     model: HybridModel, settings: FilterSettings, particles: Particles, frame: Frame, noise: Noise
-) -> tuple[Particles, Record, Belief, Trace]:
+) -> tuple[Particles, Record, Moments, Trace]:
     """The branches after one more reading, what the step certifies, what is believed, and what a correction needs."""
     emission = model.emission
     assert isinstance(emission, LinearEmission)
@@ -212,29 +224,31 @@ def branch_step(
     own = over(row_covariance(model, alarm.extra, frame.first), 1)
     spread = jnp.where(frame.first, 0.0, moved_covariance(ahead.matrix, covariance)) + own
 
-    # Kept as they are here: fused into each of their uses they would be computed several times over.
-    mean, spread = jax.lax.optimization_barrier((mean, spread))
+    # From here on a branch is a branch, whatever its mode.
+    mean, spread, log_mode = jax.lax.optimization_barrier((_flat(mean, 1), _flat(spread, 2), log_mode.reshape(-1)))
+    log_weight = jnp.tile(log_weight, model.modes)
 
     # Hide what nothing explains, update by the rest.
-    seen_as = jax.lax.stop_gradient((*channel_moments(emission, mean, spread), log_weight + log_mode))
+    expected, variance = channel_moments(emission, mean, spread)
+    seen_as = jax.lax.stop_gradient((expected[None], variance[None], (log_weight + log_mode)[None]))
     surprise = surprises(*seen_as, frame.seen)
     verdict = alarm.verdict(model, frame, surprise)
     after = jax.lax.optimization_barrier(updated(emission, mean, spread, verdict.seen))
 
-    # Weigh; a branch that left the numbers has weight zero.
+    # Weigh; a branch that left the numbers has weight zero. An update keeps a covariance within them, and a mean unless
+    # the reading is impossible.
+    finite = jnp.isfinite(spread.sum((0, 1)) + mean.sum(0))
+    possible = finite & (after.log_evidence > -jnp.inf)
     log_gain = log_mode + after.log_evidence
-    whole = jnp.isfinite(after.mean.sum(1)) & jnp.isfinite(after.covariance.sum((1, 2)))
-    log_gain = jnp.where(whole & ~jnp.isnan(log_gain), log_gain, -jnp.inf)
-    flat_gain = log_gain.reshape(-1)
-    log_weight, log_normaliser, ess = normalised(jnp.tile(log_weight, model.modes) + flat_gain)
-    new_z = _flat(jnp.where(whole[:, None], after.mean, 0.0), 1)
-    new_covariance = _flat(jnp.where(whole[:, None, None], after.covariance, 0.0), 2)
+    log_gain = jnp.where(possible & ~jnp.isnan(log_gain), log_gain, -jnp.inf)
+    log_weight, log_normaliser, ess = normalised(log_weight + log_gain)
     modes = jnp.repeat(jnp.arange(model.modes, dtype=jnp.int32), settings.count)
-    new = Particles(modes, new_z, log_weight, ess, new_covariance, verdict.watch)
+    kept = jnp.where(possible, after.mean, 0.0), jnp.where(finite, after.covariance, 0.0)
+    new = Particles(modes, kept[0], log_weight, ess, kept[1], verdict.watch)
     new = jax.tree.map(lambda x, old: jnp.where(frame.valid, x, old), new, particles)
 
     dtype = log_weight.dtype
-    step_ess = effective_share(jax.lax.stop_gradient(flat_gain))
+    step_ess = effective_share(jax.lax.stop_gradient(log_gain))
     zero = jnp.zeros((), dtype)
     bound = zero if exact else jnp.full((), jnp.inf, dtype)  # given the ancestors nothing is left to chance
     record = Record(
@@ -245,7 +259,7 @@ def branch_step(
         bound=jnp.where(jnp.isfinite(log_normaliser), bound, jnp.inf),
         ess=new.ess,
         step_ess=step_ess,
-        relative_variance=1 / jnp.maximum(step_ess, 1 / flat_gain.shape[0]) - 1,
+        relative_variance=1 / jnp.maximum(step_ess, 1 / log_gain.shape[0]) - 1,
         log_normaliser=jnp.where(frame.valid, log_normaliser, 0.0),
         resampled=resampled,
         redrawn=jnp.zeros((), bool),
@@ -257,10 +271,10 @@ def branch_step(
     )
     matrix = jnp.broadcast_to(ahead.matrix, (*ahead.matrix.shape[:3], settings.count))
     trace = Trace(
-        parent, new.z, new.covariance, _flat(mean, 1), _flat(matrix, 2), flat_gain, alarm.extra,
+        parent, new.z, new.covariance, mean, _flat(matrix, 2), log_gain, alarm.extra,
         frame._replace(seen=verdict.seen),
     )  # fmt: skip
-    return new, record, belief_of(model, new), trace
+    return new, record, moments_of(model, new), trace
 
 
 def _flat(values: Float[Array, "modes *small particles"], axes: int) -> Float[Array, "..."]:

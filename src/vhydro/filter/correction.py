@@ -18,13 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from vhydro.emission import LinearEmission
-from vhydro.filter.branches import (
-    Trace,
-    move_in,
-    moved_covariance,
-    row_covariance,
-    updated,
-)
+from vhydro.filter.branches import Trace, move_in, moved_covariance, row_covariance, updated
 from vhydro.filter.frames import Frame, Particles
 from vhydro.filter.resampling import cut_to_once
 from vhydro.filter.settings import FilterSettings
@@ -32,7 +26,7 @@ from vhydro.flow import kept_momenta
 from vhydro.gaussian import LOG_2PI, factored, factored_log_density, gain_back
 from vhydro.model import HybridModel
 from vhydro.particles import RESAMPLERS, Draw, Noise, normalised
-from vhydro.small import over, pick, times
+from vhydro.small import over, pick, product, times
 
 WINDOW = 64  # rows between two corrections
 OVERLAP = 8  # rows at the end of a window whose z is drawn in the next
@@ -92,8 +86,6 @@ def _traced(trace: Trace, last: Int[Array, "particles"], count: int) -> tuple[Li
 
 def _noises(model: HybridModel, lines: Lineages) -> Float[Array, "rows modes latent latent"]:
     """The covariance of every row's transition into every mode; of the start law in the first row."""
-    if lines.extra is None:
-        return jax.vmap(lambda first: row_covariance(model, None, first))(lines.frame.first)
     return jax.vmap(lambda extra, first: row_covariance(model, extra, first))(lines.extra, lines.frame.first)
 
 
@@ -122,9 +114,9 @@ def _backward_laws(model: HybridModel, lines: Lineages) -> Backward:
     def one(matrix, covariance, noise, moves):
         spread = moved_covariance(matrix, covariance) + noise
         factor = factored(spread)
-        cross = times(matrix, covariance)  # F V
+        cross = product(matrix, covariance)  # F V
         gain = jnp.where(moves, gain_back(factor, cross), 0.0)
-        left = covariance - times(gain, cross)
+        left = covariance - product(gain, cross)
         return gain, factored(0.5 * (left + jnp.swapaxes(left, 0, 1))), spread
 
     gain, root, spread = jax.vmap(one)(following.matrix, lines.covariance, noise, moves)
@@ -142,7 +134,7 @@ def _drawn(
         own_mean, own, gain, spread, ahead, moves = row
         shift = times(gain, mean - ahead)
         left = jnp.where(moves, covariance - spread, 0.0)
-        new = own + times(times(gain, left), jnp.swapaxes(gain, 0, 1))
+        new = own + product(product(gain, left), jnp.swapaxes(gain, 0, 1))
         return (own_mean + jnp.where(moves, shift, 0.0), new), None
 
     def drawn(later, row):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from vhydro.certificate import Certificate
 from vhydro.emission import LinearEmission
 from vhydro.filter.faults import Alarm, checked, surprises
-from vhydro.filter.frames import Belief, Frame, Particles, Record
+from vhydro.filter.frames import Frame, Moments, Particles, Record
 from vhydro.filter.laws import carrier_of, surprise_of, widened
 from vhydro.filter.settings import FilterSettings
 from vhydro.flow import LinearFlow
@@ -74,7 +74,7 @@ def _linear_prediction(model: HybridModel, particles: Particles, frame: Frame, a
 
 def drawn_step(
     model: HybridModel, settings: FilterSettings, particles: Particles, frame: Frame, noise: Noise
-) -> tuple[Particles, Record, Belief]:
+) -> tuple[Particles, Record, Moments]:
     """The population after one more reading, what the step certifies, and what is believed."""
     n = settings.count
     frame, alarm = checked(model, particles.watch, frame, settings.outliers)
@@ -138,10 +138,10 @@ def drawn_step(
     return new, record, _belief(jnp.where(alive, joint / total, jnp.exp(log_prior)), after)
 
 
-def _belief(share: Float[Array, "modes particles"], after: Conditioned) -> Belief:
+def _belief(share: Float[Array, "modes particles"], after: Conditioned) -> Moments:
     """The belief before z is drawn: what the draws would only blur."""
     mean = jnp.einsum("sn,sdn->d", share, after.mean)
     off = (after.mean - mean[:, None]) ** 2
     diagonal = after.scale.ndim == after.mean.ndim
     variance = jnp.einsum("sn,sdn->d", share, off + deviations(after.scale, diagonal) ** 2)
-    return Belief(share.sum(1), mean, variance)
+    return Moments(share.sum(1), mean, variance)

@@ -60,7 +60,7 @@ class Record(NamedTuple):
     cut: Float[Array, "*times"]  # variance that reducing the branches may add, see `resample`
 
 
-class Belief(NamedTuple):
+class Moments(NamedTuple):
     """What is believed after a step."""
 
     mode: Float[Array, "*times modes"]
@@ -68,11 +68,11 @@ class Belief(NamedTuple):
     variance: Float[Array, "*times latent"]
 
 
-def belief_of(model: HybridModel, particles: Particles) -> Belief:
+def moments_of(model: HybridModel, particles: Particles) -> Moments:
     """The mode posterior and the moments of z under a weighted population."""
     weight = jnp.exp(particles.log_weight)
     mode = jnp.stack([jnp.where(particles.mode == m, weight, 0.0).sum() for m in range(model.modes)])
     mean, variance = moments(particles.log_weight, particles.z)
     if particles.covariance is not None:
-        variance = variance + jnp.einsum("iin,n->i", particles.covariance, weight)
-    return Belief(mode, mean, variance)
+        variance = variance + particles.covariance.reshape(-1, weight.shape[0])[:: model.latent + 1] @ weight
+    return Moments(mode, mean, variance)

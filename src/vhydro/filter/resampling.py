@@ -68,9 +68,7 @@ def resample(
     if reduced:
         tree, log_weight = resampled(None)
         return tree, log_weight, allowed, chance
-    if settings.engine == "gaussian":  # one mode: nothing to choose among
-        return tree, log_weight, jnp.zeros((), bool), chance
-    if settings.ess_threshold == 0:
+    if settings.engine == "gaussian" or settings.ess_threshold == 0:  # branches of one mode: nothing to choose among
         return tree, log_weight, jnp.zeros((), bool), chance
     wanted = allowed & ((ess < settings.ess_threshold) | (settings.ess_threshold == 1))
     tree, log_weight = jax.lax.cond(wanted, resampled, lambda _: (tree, log_weight), None)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vhydro.emission import Observation
 from vhydro.episodes import Batch, Episode, pad
@@ -24,8 +24,9 @@ from vhydro.filter.correction import (
     empty_anchor,
     empty_lineages,
 )
-from vhydro.filter.frames import Belief, Frame, Particles, Record
-from vhydro.filter.path import ISLANDS, Path, path_of
+from vhydro.filter.frames import Frame, Moments, Particles, Record
+from vhydro.filter.merged import Merged, merged_run
+from vhydro.filter.path import ISLANDS, PathStatement, path_of
 from vhydro.filter.probe import refuse_bad_likelihood
 from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, refuse_mismatch
 from vhydro.filter.step import filter_step, initial
@@ -40,19 +41,55 @@ CORRECTIONS = 2**30  # folded into the key for the draws of corrections
 SIDE_BY_SIDE, FULL = 2048, 512  # particles; see `_together`
 
 
-class Filtered(NamedTuple):
-    """A filtered log. `history` holds every step's particles when `settings.history` asked for them.
+class Trajectories(NamedTuple):
+    """Equally likely trajectories drawn from the smoothing law."""
 
-    `path` says what can be said of the whole log where islands were asked for; everything else is then the island's
-    whose evidence is the middle one.
+    mode: Int[Array, "times trajectories"]
+    z: Float[Array, "times latent trajectories"]
+
+
+class Belief(NamedTuple):
+    """What is believed of a log, whichever engine filtered or smoothed it, and what every step can certify.
+
+    `mode`, `mean` and `variance` are the smoothed ones where there are any, else the filtered ones, which are always in
+    `moments`. `history` is what smoothing needs, kept when `settings.history` asked for it. `statement` says what holds
+    for the whole log where islands were asked for; everything else is then the island's whose evidence is the middle.
     """
 
     record: Record
-    belief: Belief
+    moments: Moments  # given the log up to each row
     log_evidence: Float[Array, "*episodes"]
-    final: Particles
-    history: Particles | None
-    path: Path | None = None
+    final: Particles | Merged
+    history: Particles | Merged | None = None
+    statement: PathStatement | None = None
+    smoothed: Moments | None = None  # given the whole log
+    trajectories: Trajectories | None = None  # of which the smoothed moments are, where it was sampled
+    likeliest: Int[Array, "*times"] | None = None  # the mode path, where one was found as a whole
+
+    @property
+    def mode(self) -> Float[Array | np.ndarray, "*times modes"]:
+        """The probability of every mode in every row."""
+        return self._best.mode
+
+    @property
+    def mean(self) -> Float[Array | np.ndarray, "*times latent"]:
+        """The mean of z in every row, standardised."""
+        return self._best.mean
+
+    @property
+    def variance(self) -> Float[Array | np.ndarray, "*times latent"]:
+        """The variance of every coordinate of z, standardised."""
+        return self._best.variance
+
+    @property
+    def path(self) -> Int[np.ndarray, "*times"]:
+        """The mode of every row: the likeliest path where it is known, else the likeliest mode of each row."""
+        best = self._best.mode.argmax(-1) if self.likeliest is None else self.likeliest
+        return np.asarray(best, np.int64)
+
+    @property
+    def _best(self) -> Moments:
+        return self.moments if self.smoothed is None else self.smoothed
 
 
 def frames_of(model: HybridModel, batch: Batch) -> Frame:
@@ -75,16 +112,17 @@ def log_units(model: HybridModel, observed) -> Float[Array, "*times"]:
 
 def filtered(
     model: HybridModel, proposal: Proposal | None, settings: FilterSettings, batch: Batch, key: PRNGKeyArray
-) -> Filtered:
+) -> Belief:
     """One episode, filtered; pure, differentiable, to be mapped over episodes and jitted by the caller."""
     settings = engine_of(model, proposal, settings)
     model = prepared(model, settings, batch.dt)
     run = _corrected_run if corrects(model, settings) else _plain_run
+    run = merged_run if settings.engine == "merged" else run
     outputs, final, left = run(model, proposal, settings, frames_of(model, batch), key)
-    record, belief, history = jax.tree.map(lambda x: _joined(x)[: batch.valid.shape[0]], outputs)
+    record, moments, history = jax.tree.map(lambda x: _joined(x)[: batch.valid.shape[0]], outputs)
     log_normaliser = record.log_normaliser + log_units(model, batch.observed)
     record = record._replace(log_normaliser=log_normaliser)
-    return Filtered(record, belief, log_normaliser.sum() + left, final, history)
+    return Belief(record, moments, log_normaliser.sum() + left, final, history)
 
 
 def prepared(model: HybridModel, settings: FilterSettings, dt: Float[Array, ""]) -> HybridModel:
@@ -116,8 +154,8 @@ def _plain_run(model: HybridModel, proposal, settings: FilterSettings, frames: F
 
     def step(particles: Particles, inputs):
         frame, noise = inputs
-        after, record, belief = filter_step(model, proposal, settings, particles, frame, noise)
-        return after, (record, belief, after if settings.history else None)
+        after, record, moments = filter_step(model, proposal, settings, particles, frame, noise)
+        return after, (record, moments, after if settings.history else None)
 
     def chunk(particles: Particles, inputs):
         frame, number = inputs
@@ -160,19 +198,19 @@ def _corrected_run(model: HybridModel, proposal, settings: FilterSettings, frame
 
     def step(particles: Particles, inputs):
         frame, noise = inputs
-        after, record, belief, trace = branch_step(model, settings, particles, frame, noise)
-        return after, (record, belief, after if settings.history else None, trace)
+        after, record, moments, trace = branch_step(model, settings, particles, frame, noise)
+        return after, (record, moments, after if settings.history else None, trace)
 
     def chunk(window: Window, inputs):
         frame, number = inputs
         noise = jax.vmap(lambda t: step_noise(layout, key, t, model.dtype))(number)
-        particles, (record, belief, history, trace) = jax.lax.scan(step, window.particles, (frame, noise))
+        particles, (record, moments, history, trace) = jax.lax.scan(step, window.particles, (frame, noise))
         block = number[0] // WINDOW
         window, log_factor = closed_window(model, settings, window._replace(particles=particles), trace, block, key)
         # Rows past the log's end are cut off: their share of the correction is kept apart.
         shown = jnp.where(frame.valid[-1], log_factor, 0.0)
         record = record._replace(log_normaliser=record.log_normaliser.at[-1].add(shown))
-        return window, ((record, belief, history), log_factor - shown)
+        return window, ((record, moments, history), log_factor - shown)
 
     blocks = _blocked((frames, jnp.arange(rows)), rows, WINDOW)
     start = first_window(model, settings, jax.tree.map(lambda x: x[0], frames))
@@ -200,8 +238,8 @@ def _together(episodes: int, particles: int) -> int:
 
 
 @eqx.filter_jit
-def _filtered_batch(model, proposal, settings: FilterSettings, batch: Batch, keys) -> Filtered:
-    def one(inputs) -> Filtered:
+def _filtered_batch(model, proposal, settings: FilterSettings, batch: Batch, keys) -> Belief:
+    def one(inputs) -> Belief:
         return filtered(model, proposal, settings, *inputs)
 
     episodes = batch.valid.shape[0]
@@ -219,9 +257,9 @@ def _log_evidence_batch(model, proposal, settings: FilterSettings, batch: Batch,
 
 
 def padded_length(rows: int) -> int:
-    """The row count a log is padded to, so that logs of similar length share one compiled program."""
-    step = 64 if rows <= 1024 else 2 ** int(np.log2(rows - 1)) // 8
-    return -(-rows // step) * step
+    """The row count a log is padded to: two for every octave, so that logs of any length share a few programs."""
+    octave = 2 ** max(int(np.ceil(np.log2(max(rows, 1)))), 6)
+    return 3 * octave // 4 if octave > 64 and rows <= 3 * octave // 4 else octave
 
 
 def _prepared(model, proposal, settings, episodes, key):
@@ -237,11 +275,38 @@ def _prepared(model, proposal, settings, episodes, key):
     model.validate()
     settings = engine_of(model, proposal, settings)
     refuse_mismatch(model, proposal, settings)
+    limits = reach(model)
     for e in episodes:
         refuse_other_channels(model, e)
+        refuse_out_of_range(model, limits, e.observations, e.actions)
     refuse_bad_likelihood(model, [e.observations for e in episodes])
     batch = pad(episodes, dtype=model.dtype, length=padded_length(max(e.steps + 1 for e in episodes)))
     return settings, batch, jax.random.split(key, len(episodes))
+
+
+def reach(model: HybridModel) -> tuple[np.ndarray, np.ndarray]:
+    """The largest reading of every channel and the largest value of every input that the model can compute with.
+
+    Beyond it the square of a number is none any more, in the model's units and precision.
+    """
+    most = np.sqrt(np.finfo(model.dtype).max) / 100
+    scale, shift, inputs = (np.asarray(x, np.float64) for x in (model.scale, model.shift, model.action_scale))
+    return np.abs(shift) + most * scale, most * inputs
+
+
+def refuse_out_of_range(
+    model: HybridModel, limits: tuple[np.ndarray, np.ndarray], observations: np.ndarray, actions: np.ndarray
+) -> None:
+    """Raises where a number is beyond the model's `reach`."""
+    for values, limit, what in ((observations, limits[0], "channel"), (actions, limits[1], "input")):
+        far = np.abs(values) > limit
+        if far.any():
+            row, column = np.argwhere(far)[0]
+            name, value = f"'{model.channels[column]}'" if what == "channel" else column, values[row, column]
+            raise ValueError(
+                f"{what} {name} is {value:.3g} at row {row}; expected at most {limit[column]:.3g}, the most that the "
+                "model can compute with. Put NaN where a reading is none."
+            )
 
 
 def refuse_other_channels(model: HybridModel, episode: Episode) -> None:
@@ -261,7 +326,7 @@ def filter_episodes(
     key: PRNGKeyArray,
     proposal: Proposal | None = ConditionedProposal(),  # noqa: B008 — immutable
     settings: FilterSettings = FilterSettings(),  # noqa: B008
-) -> list[Filtered]:
+) -> list[Belief]:
     """Every episode filtered, all in one compiled call; episode i uses `jax.random.split(key, len(episodes))[i]`."""
     settings, batch, keys = _prepared(model, proposal, settings, episodes, key)
     return _with_path(model, proposal, settings, episodes, batch, keys)
@@ -274,7 +339,7 @@ def filter(
     key: PRNGKeyArray,
     proposal: Proposal | None = ConditionedProposal(),  # noqa: B008
     settings: FilterSettings = FilterSettings(),  # noqa: B008
-) -> Filtered:
+) -> Belief:
     """One log, filtered, with a certificate for every step."""
     settings, batch, _ = _prepared(model, proposal, settings, [episode], key)
     return _with_path(model, proposal, settings, [episode], batch, key[None])[0]
@@ -296,7 +361,7 @@ def log_evidence(
     return _log_evidence_batch(model, proposal, settings, batch, keys)
 
 
-def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch, keys) -> list[Filtered]:
+def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch, keys) -> list[Belief]:
     """Every episode filtered; by islands, and with as many particles as it takes, where that was asked for."""
     if settings.particles == "auto":
         return _accurate(model, proposal, settings, episodes, batch, keys)
@@ -305,7 +370,7 @@ def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch
     return _by_islands(model, proposal, settings, episodes, batch, keys)
 
 
-def _by_islands(model, proposal, settings, episodes, batch: Batch, keys, accuracy=None) -> list[Filtered]:
+def _by_islands(model, proposal, settings, episodes, batch: Batch, keys, accuracy=None) -> list[Belief]:
     """Every episode by independent islands, all of them rows of one program."""
     count = settings.islands
     every = jax.vmap(lambda k: jax.random.split(k, count))(keys).reshape(-1)
@@ -313,18 +378,19 @@ def _by_islands(model, proposal, settings, episodes, batch: Batch, keys, accurac
     alone = replace(settings, islands=1)
     copies = [e for e in episodes for _ in range(count)]
     runs = _trimmed(_filtered_batch(model, proposal, alone, repeated, every), copies)
-    return [_middle(runs[i * count : (i + 1) * count], settings, accuracy) for i in range(len(episodes))]
+    wider = corrects(model, settings)
+    return [_middle(runs[i * count : (i + 1) * count], settings, accuracy, wider) for i in range(len(episodes))]
 
 
-def _middle(runs: list[Filtered], settings: FilterSettings, accuracy: float | None) -> Filtered:
+def _middle(runs: list[Belief], settings: FilterSettings, accuracy: float | None, corrected: bool) -> Belief:
     values = np.array([run.log_evidence for run in runs])
-    modes = np.stack([run.belief.mode for run in runs])
-    path = path_of(values, modes, settings.count, settings.engine, accuracy)
+    modes = np.stack([run.mode for run in runs])
+    statement = path_of(values, modes, settings.count, settings.engine, accuracy, corrected)
     middle = int(np.argsort(values)[len(values) // 2])
-    return runs[middle]._replace(log_evidence=np.asarray(path.log_evidence, values.dtype), path=path)
+    return runs[middle]._replace(log_evidence=np.asarray(statement.log_evidence, values.dtype), statement=statement)
 
 
-def _accurate(model, proposal, settings, episodes, batch: Batch, keys) -> list[Filtered]:
+def _accurate(model, proposal, settings, episodes, batch: Batch, keys) -> list[Belief]:
     """Every episode with as many particles as its accuracy needs, doubled from few until reached or out of budget."""
     islands = max(settings.islands, ISLANDS)
     count = 8
@@ -332,7 +398,7 @@ def _accurate(model, proposal, settings, episodes, batch: Batch, keys) -> list[F
         raise ValueError(
             f"budget is {settings.budget} particles; {islands} islands of {count} need {islands * count}. Raise it."
         )
-    best: dict[int, tuple[Filtered, Path]] = {}
+    best: dict[int, tuple[Belief, PathStatement]] = {}
     left = list(range(len(episodes)))
     while left and count * islands <= settings.budget:
         tried, rows = replace(settings, particles=count, islands=islands), np.asarray(left)
@@ -340,25 +406,25 @@ def _accurate(model, proposal, settings, episodes, batch: Batch, keys) -> list[F
         # Fresh random numbers for every count: what was seen of one must not choose the next.
         fresh = jax.vmap(lambda k, count=count: jax.random.fold_in(k, count))(keys[rows])
         found = _by_islands(model, proposal, tried, [episodes[i] for i in left], some, fresh, settings.accuracy)
-        for i, (one, path) in zip(left, ((one, one.path) for one in found), strict=True):
-            assert path is not None
-            if i not in best or path.half_width < best[i][1].half_width:
-                best[i] = one, path
+        for i, (one, statement) in zip(left, ((one, one.statement) for one in found), strict=True):
+            assert statement is not None
+            if i not in best or statement.half_width < best[i][1].half_width:
+                best[i] = one, statement
         left = [i for i in left if not best[i][1].reached]
         count *= 2
     return [best[i][0] for i in range(len(episodes))]
 
 
-def _trimmed(out: Filtered, episodes: Sequence[Episode]) -> list[Filtered]:
+def _trimmed(out: Belief, episodes: Sequence[Episode]) -> list[Belief]:
     host = jax.tree.map(np.asarray, out)
 
-    def one(i: int, rows: int) -> Filtered:
+    def one(i: int, rows: int) -> Belief:
         def cut(tree):
             return jax.tree.map(lambda x: x[i, :rows], tree)
 
-        return Filtered(
+        return Belief(
             cut(host.record),
-            cut(host.belief),
+            cut(host.moments),
             host.log_evidence[i],
             jax.tree.map(lambda x: x[i], host.final),
             cut(host.history),

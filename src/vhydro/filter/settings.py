@@ -2,11 +2,18 @@
 
 from dataclasses import dataclass, field, replace
 
+import jax
+import numpy as np
+from jax.core import Tracer
+
 from vhydro.certificate import Gate
 from vhydro.emission import LinearEmission
+from vhydro.filter.merged import is_separate
 from vhydro.model import HybridModel, refuse_not_finite
 from vhydro.particles import RESAMPLERS, Draw, strata
 from vhydro.proposal import Proposal
+
+ENGINES = ("auto", "gaussian", "drawn", "mixture", "merged")
 
 
 @dataclass(frozen=True)
@@ -16,6 +23,7 @@ class FilterSettings:
     `engine`: how a step is done. "gaussian" keeps a Gaussian over z for every mode path and sums over the next modes;
     "drawn" sums over the next modes too and draws z; "mixture" draws mode and z from `Q_λ`, with a certificate from
     the gate. "auto" takes the first that can, unless something was set that only the mixture has (see `engine_of`).
+    "merged" keeps one Gaussian for each mode: quick, without chance, and without any certificate (see `merged`).
     `particles`: how many, or "auto" for as many as `accuracy` needs (see `path`).
     `corrected`: whether linearised Gaussian branches are made unbiased (see `correction`); learning leaves them so.
     `outliers`: the surprise beyond which a reading is hidden as a sensor fault (see `faults`); None hides none.
@@ -28,7 +36,7 @@ class FilterSettings:
     """
 
     particles: int | str = 256
-    engine: str = "auto"  # or "gaussian", "drawn", "mixture"
+    engine: str = "auto"  # or "gaussian", "drawn", "mixture", "merged"
     gate: Gate = field(default_factory=Gate)
     draws: str = "stratified"  # or "bernoulli"
     resampler: str = "systematic"  # or "stratified", "multinomial", "residual"
@@ -48,8 +56,8 @@ class FilterSettings:
     def __post_init__(self):
         if self.particles != "auto" and (isinstance(self.particles, str) or self.particles < 1):
             raise ValueError(f"particles is {self.particles!r}; expected at least 1, or 'auto'.")
-        if self.engine not in ("auto", "gaussian", "drawn", "mixture"):
-            raise ValueError(f"engine is {self.engine!r}; expected 'auto', 'gaussian', 'drawn' or 'mixture'.")
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine is {self.engine!r}; expected one of {', '.join(ENGINES)}.")
         if self.islands < 1:
             raise ValueError(f"islands is {self.islands}; expected at least 1, or 4 and more for a path statement.")
         if not self.accuracy > 0:
@@ -80,6 +88,7 @@ def bootstrap(**options) -> FilterSettings:
     return FilterSettings(**{"gate": gate, "engine": "mixture", "outliers": None, **options})
 
 
+LEAST_CORRECTED = 1e-3  # of the start's scale: process noise below which single precision cannot correct branches
 LARGEST_LATENT = 8  # coordinates, beyond which a linearised branch costs more than it is worth
 ONLY_MIXTURE = ("gate", "lookahead", "exact_modes", "draws", "soft", "pareto")
 
@@ -87,19 +96,33 @@ ONLY_MIXTURE = ("gate", "lookahead", "exact_modes", "draws", "soft", "pareto")
 def engine_of(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> FilterSettings:
     """The settings with their engine decided by what the model is.
 
-    Gaussian branches need a linear emission and, where modes are not linear, few coordinates; with many, z is drawn.
-    A guide has no part in either, for no mode is drawn before it is weighed. Whoever sets a gate, look-ahead, a way of
-    drawing, or filters without a guide means the mixture. Branches are always reduced systematically.
+    Gaussian branches need a linear emission and, where modes are not linear or their kernel reads z, few coordinates;
+    with many, z is drawn. A guide has no part in either, for no mode is drawn before it is weighed. Whoever sets a
+    gate, look-ahead, a way of drawing, or filters without a guide means the mixture. Branches are always reduced
+    systematically, and not corrected where single precision cannot.
     """
-    if settings.engine != "auto":
-        return replace(settings, resampler="systematic") if settings.engine == "gaussian" else settings
-    plain = FilterSettings()
-    asked = any(getattr(settings, name) != getattr(plain, name) for name in ONLY_MIXTURE)
-    small = model.flow.affine or model.latent <= LARGEST_LATENT
-    able = isinstance(model.emission, LinearEmission) and not asked and proposal is not None
-    return engine_of(
-        model, proposal, replace(settings, engine=("gaussian" if small else "drawn") if able else "mixture")
-    )
+    engine, plain = settings.engine, FilterSettings()
+    if engine == "auto":
+        asked = any(getattr(settings, name) != getattr(plain, name) for name in ONLY_MIXTURE)
+        exact = model.flow.affine and model.kernel.drive is None
+        small = exact or model.latent <= LARGEST_LATENT
+        able = isinstance(model.emission, LinearEmission) and not asked and proposal is not None
+        engine = ("gaussian" if small else "drawn") if able else "mixture"
+    if engine != "gaussian":
+        return replace(settings, engine=engine)
+    corrected = settings.corrected and _can_be_corrected(model)
+    return replace(settings, engine=engine, resampler="systematic", corrected=corrected)
+
+
+def _can_be_corrected(model: HybridModel) -> bool:
+    """Whether the noise is large enough for the correction of linearised branches, a ratio of densities.
+
+    Smaller noise is lost to rounding in the branches' covariances, and the ratio to hundreds of nats.
+    """
+    if model.dtype == np.float64 or isinstance(model.log_noise, Tracer):
+        return True
+    with jax.ensure_compile_time_eval():  # a known model inside someone's jit is still known
+        return bool((model.noise > LEAST_CORRECTED * model.start_scale).all())
 
 
 def population(model: HybridModel, settings: FilterSettings) -> int:
@@ -112,6 +135,13 @@ def refuse_mismatch(model: HybridModel, proposal: Proposal | None, settings: Fil
     if proposal is not None:
         refuse_not_finite(proposal)
     linear = isinstance(model.emission, LinearEmission)
+    if settings.engine == "merged":
+        if not is_separate(model):
+            raise ValueError(
+                "engine='merged' needs a model whose coordinates move by themselves, each read by at most one channel, "
+                "as contact models are; this one is not of that kind. Use engine='auto'."
+            )
+        return
     if settings.engine in ("gaussian", "drawn"):
         if not linear:
             raise ValueError(

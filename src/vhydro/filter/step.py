@@ -13,7 +13,7 @@ from vhydro.emission import PEAK_SLACK, Observation
 from vhydro.filter.branches import branch_step, initial_branches
 from vhydro.filter.drawn import drawn_step
 from vhydro.filter.faults import checked, fresh_watch
-from vhydro.filter.frames import Belief, Frame, Particles, Record, belief_of
+from vhydro.filter.frames import Frame, Moments, Particles, Record, moments_of
 from vhydro.filter.laws import Laws, sampled_laws
 from vhydro.filter.moves import carrier_draw, exact_move, redrawn, sampled_move
 from vhydro.filter.resampling import resample
@@ -83,7 +83,7 @@ def filter_step(
     particles: Particles,
     frame: Frame,
     noise: Noise,
-) -> tuple[Particles, Record, Belief]:
+) -> tuple[Particles, Record, Moments]:
     """The population after one more observation, what the step certifies, and what is believed."""
 
     if settings.engine == "gaussian":
@@ -149,7 +149,7 @@ def filter_step(
         refused=verdict.refused & frame.valid,
         cut=jnp.zeros((), model.dtype),
     )
-    return after, record, belief_of(model, after)
+    return after, record, moments_of(model, after)
 
 
 _CODES = {

@@ -11,9 +11,9 @@ from vhydro.emission import Observation
 from vhydro.episodes import refuse_bad_dt, refuse_infinite
 from vhydro.filter.branches import Trace, branch_step, corrects
 from vhydro.filter.correction import WINDOW
-from vhydro.filter.frames import Belief, Frame, Particles, Record
+from vhydro.filter.frames import Frame, Moments, Particles, Record
 from vhydro.filter.probe import refuse_bad_likelihood
-from vhydro.filter.run import Window, closed_window, first_window, log_units, prepared
+from vhydro.filter.run import Window, closed_window, first_window, log_units, prepared, reach, refuse_out_of_range
 from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, refuse_mismatch
 from vhydro.filter.step import filter_step, initial
 from vhydro.model import HybridModel
@@ -25,7 +25,22 @@ class Step(NamedTuple):
     """What one call of `Stream.step` returns, as numpy arrays."""
 
     record: Record
-    belief: Belief
+    moments: Moments
+
+    @property
+    def mode(self):
+        """The probability of every mode."""
+        return self.moments.mode
+
+    @property
+    def mean(self):
+        """The mean of z."""
+        return self.moments.mean
+
+    @property
+    def variance(self):
+        """The variance of every coordinate of z."""
+        return self.moments.variance
 
 
 class _State(NamedTuple):
@@ -73,7 +88,7 @@ class Stream:
                 "(particles='auto'), and pass that number with islands=1."
             )
         refuse_bad_likelihood(model)
-        self._dtype = np.dtype(model.dtype)
+        self._dtype, self._reach = np.dtype(model.dtype), reach(model)
         self._model = model = prepared(model, settings, jnp.asarray(dt, model.dtype))
         self.engine = settings.engine
         self._corrects = corrects(model, settings)
@@ -140,7 +155,7 @@ class Stream:
 
     def _move(self, action, observation) -> Step:
         model = self._model
-        action, observation = np.asarray(action, self._dtype), np.asarray(observation, self._dtype)
+        action, observation = np.asarray(action, np.float64), np.asarray(observation, np.float64)
         if observation.shape != (len(model.channels),):
             raise ValueError(
                 f"the observation has shape {observation.shape}; expected ({len(model.channels)},) for channels "
@@ -151,7 +166,9 @@ class Stream:
         refuse_infinite(observation[None], "the observation", model.channels)
         if not np.isfinite(action).all():
             raise ValueError(f"the action is {action}; every entry must be finite.")
-        self._state, self._time, packed = self._advance(self._state, self._time, np.concatenate([observation, action]))
+        refuse_out_of_range(model, self._reach, observation[None], action[None])
+        row = np.concatenate([observation, action]).astype(self._dtype)
+        self._state, self._time, packed = self._advance(self._state, self._time, row)
         self._count += 1
         step = self._unpacked(np.asarray(packed))
         if self._close is None or self._count % WINDOW:

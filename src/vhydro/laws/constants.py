@@ -70,29 +70,29 @@ def _of_axis(law: Law, axis: int) -> Found:
     energy, along = _values(law, law.form.base), _along(law, axis)
     angle = law.units[axis] == "rad"
     mass = 0.5 / energy[_square(law, law.positions + axis)]
-    out = {f"{'inertia' if angle else 'mass'}{along}": (mass, "kg m²" if angle else "kg")}
+    out = {f"{'inertia' if angle else 'mass'}{along}": (mass, _unit(law, axis, "kg"))}
     friction = law.dissipation(law.form.base)[axis]
     if law.form.known_dissipation[axis] is None:
-        out[f"friction{along}"] = (friction.value, "N m s/rad" if angle else "N s/m")
+        out[f"friction{along}"] = (friction.value, _unit(law, axis, "N s/m"))
     if _square(law, axis) in energy:
-        out[f"stiffness{along}"] = (2 * energy[_square(law, axis)], "N m/rad" if angle else "N/m")
+        out[f"stiffness{along}"] = (2 * energy[_square(law, axis)], _unit(law, axis, "N/m"))
     if Cosine(axis) in energy:
-        out[f"weight times length{along}"] = (-energy[Cosine(axis)], "N m")
+        out[f"weight times length{along}"] = (-energy[Cosine(axis)], _unit(law, axis, "N"))
     return out
 
 
 def _of_contact(law: Law, mode: int, axis: int) -> Found:
     """Place, stiffness, damping and restitution of a contact."""
-    name, angle, base = law.modes[mode], law.units[axis] == "rad", law.form.base
+    name, base = law.modes[mode], law.form.base
     energy = _values(law, mode)
     mass = 0.5 / energy[_square(law, law.positions + axis)]
     out: Found = {}
     springs = [(t, c) for t, c in energy.items() if isinstance(t, Penetration) and t.power == 2]
     more = [own.value - free.value for own, free in zip(law.dissipation(mode), law.dissipation(base), strict=True)]
     for i, added in enumerate(more):
-        out[f"damping of {name}{_along(law, i)}"] = (added, "N m s/rad" if angle else "N s/m")
+        out[f"damping of {name}{_along(law, i)}"] = (added, _unit(law, i, "N s/m"))
     for term, stiffness in springs:
-        out[f"stiffness of {name}"] = (stiffness, "N m/rad" if angle else "N/m")
+        out[f"stiffness of {name}"] = (stiffness, _unit(law, axis, "N/m"))
         out[f"place of {name}"] = (term.at, law.units[axis])
         ratio = law.dissipation(mode)[axis].value / (2 * sqrt(stiffness * mass)) if stiffness * mass > 0 else 1.0
         if 0 <= ratio < 1:
@@ -109,9 +109,23 @@ def _of_sliding(law: Law, mode: int) -> Found:
         if base or other:
             force = 0.5 * abs(base - other)
             mass = 0.5 / _values(law, mode)[_square(law, law.positions + axis)]
-            out[f"sliding friction{_along(law, axis)}"] = (force, "N")
-            out[f"friction coefficient{_along(law, axis)}"] = (force / (mass * GRAVITY), "1")
+            out[f"sliding friction{_along(law, axis)}"] = (force, _unit(law, axis, "N"))
+            if _unit(law, axis, "N") == "N":  # a coefficient needs a weight, and a weight kilograms
+                out[f"friction coefficient{_along(law, axis)}"] = (force / (mass * GRAVITY), "1")
     return out
+
+
+OF_ANGLES = {"kg": "kg m²", "N s/m": "N m s/rad", "N/m": "N m/rad", "N": "N m"}
+
+
+def _unit(law: Law, axis: int, unit: str) -> str:
+    """The SI unit of a constant along a position, or along an angle; none where the position's or the force's is none.
+
+    A momentum then has no unit either, and says so here.
+    """
+    if not law.units[law.positions + axis]:
+        return ""
+    return OF_ANGLES[unit] if law.units[axis] == "rad" else unit
 
 
 def _values(law: Law, mode: int) -> dict[Term, float]:
@@ -132,7 +146,7 @@ def table(law: Law) -> str:
     width = max(map(len, found), default=0)
     doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]
     rows = [
-        f"{name:<{width}}  {c.value:11.6g}  {_written_interval(c)} {c.unit}"
+        f"{name:<{width}}  {c.value:11.6g}  {_written_interval(c)} {c.unit}".rstrip()
         + ("  unidentified" if any(of in name for of in doubtful) else "")
         for name, c in found.items()
     ]

@@ -11,6 +11,7 @@ from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
 from vhydro.laws.form import Form, form_of, is_kinetic, momentum_degree
 from vhydro.laws.guards import Sorted, at_rest, labels, run_lengths, sort_modes
 from vhydro.laws.problem import Problem
+from vhydro.laws.shooting import LARGEST_TURN, substeps
 from vhydro.laws.smoothing import local_polynomial
 from vhydro.laws.support import Choice, best_subset
 from vhydro.laws.tracks import Tracks
@@ -31,7 +32,7 @@ class ShootingConfig:
     lengths: tuple[int, ...] = (60, 240, 960)  # samples in a window: short ones to come near, long ones to decide
     rounds: int = 6  # of choosing a support and fitting it, at the longest length
     worst: float = 5.0  # standard deviations above the usual misfit, beyond which a window is set aside
-    largest_turn: float = 0.3  # rad of the stiffest contact in one step of integration
+    largest_turn: float = LARGEST_TURN  # rad of the stiffest contact in one step of integration
 
 
 class Estimate(NamedTuple):
@@ -162,7 +163,11 @@ def _contact_time(tracks: Tracks, mode: int) -> float:
 
 def weak_estimate(tracks: Tracks, problem: Problem, bump: int) -> Estimate:
     """The weak form's law by itself."""
-    law = weak_law(tracks, problem, bump)
+    return as_estimate(weak_law(tracks, problem, bump))
+
+
+def as_estimate(law: Weak) -> Estimate:
+    """A weak form's law in units of force, with errors."""
     form, support = law.form, law.choice.support.copy()
     theta = weak.in_units_of_force(form, law.choice.theta)
     for i, e in enumerate(form.entries):
@@ -233,7 +238,7 @@ def _stage(form: Form, tracks: Tracks, theta, support, states: list[np.ndarray],
             "no stretch of the log stays in one mode long enough to be followed; expected at least 8 samples in a row. "
             "Give labels that last longer, or fewer modes."
         )
-    shooter = Shooter(form, windows, tracks.dt, _substeps(form, theta, tracks.dt, config))
+    shooter = Shooter(form, windows, tracks.dt, substeps(form, theta, tracks.dt, config.largest_turn))
     offered = [s[where[:, 0], where[:, 1]] for s in states]
     misfit = np.stack([shooter.course(theta, starts).misfit for starts in offered])
     starts = np.stack(offered)[np.argmin(misfit, 0), np.arange(len(where))]
@@ -312,13 +317,6 @@ def _followed(states: np.ndarray, stage: Stage) -> np.ndarray:
     for (episode, first), path, length in zip(stage.where, stage.fit.course.states, stage.kept.last, strict=True):
         out[episode, first : first + length] = path[:length]
     return out
-
-
-def _substeps(form: Form, theta: np.ndarray, dt: float, config: ShootingConfig) -> int:
-    mass = min(0.5 / theta[i] for i, e in enumerate(form.entries) if e.is_kinetic)
-    stiffest = max([theta[i] for i, e in enumerate(form.entries) if _power(e.term) == 2], default=0.0)
-    turn = np.sqrt(max(stiffest, 0.0) / mass) * dt if mass > 0 else 0.0
-    return max(1, int(np.ceil(turn / config.largest_turn)))
 
 
 def _lost(shooter: Shooter, theta: np.ndarray, starts: np.ndarray) -> np.ndarray:

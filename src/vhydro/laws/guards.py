@@ -70,6 +70,21 @@ def sort_modes(modes: np.ndarray, smooth: Smooth, base: int, resting: tuple[int,
     return Sorted(guards, places, resting, tuple(unexplained))
 
 
+def direction(modes: np.ndarray, velocity: np.ndarray, mode: int) -> tuple[int, float]:
+    """The axis and sign along which a mode moves most surely."""
+    weight, v = modes[..., mode, None], np.nan_to_num(velocity)
+    mean, size = (weight * v).sum((0, 1)), (weight * np.abs(v)).sum((0, 1)) + 1e-12
+    axis = int(np.argmax(np.abs(mean / size)))
+    return axis, float(np.sign(mean[axis]) or 1.0)
+
+
+def directions(modes: np.ndarray, velocity: np.ndarray, sliding: tuple[int, ...], base: int) -> list:
+    """Mode, axis and sign of modes told apart by the way things go; of the base too, if it goes the other way."""
+    out = [(mode, *direction(modes, velocity, mode)) for mode in sliding]
+    axis, sign = direction(modes, velocity, base)
+    return [*out, (base, axis, sign)] if (axis, -sign) in [one[1:] for one in out] else out
+
+
 def _speed(weight: np.ndarray, velocity: np.ndarray) -> float:
     """The median speed while a mode is surely on: of its noise, hardly any."""
     sure = weight > 0.9

@@ -6,11 +6,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from vhydro.flow import PortHamiltonianFlow
+from vhydro.laws.as_model import Circumstances, law_flow, law_model
 from vhydro.laws.form import Block, Entry, Form, Guard, is_kinetic
-from vhydro.laws.shooting import path as shot_path
+from vhydro.laws.shooting import followed
 from vhydro.library import Cosine, Custom, Library, Monomial, Penetration, Sine, Term, slope
+from vhydro.model import HybridModel
+from vhydro.outputs import write_whole
+from vhydro.printable import printable_json
 
 NORMAL_95 = 1.959964
 
@@ -47,6 +53,12 @@ class Law:
     chi_square: float | None = None  # misfit over what sensor noise alone would leave: about 1 for a true law
     problems: tuple[tuple[int, str], ...] = ()  # (mode, reason)
     notes: tuple[str, ...] = ()
+    circumstances: Circumstances | None = None  # how it was measured; None of laws from older files
+
+    def __str__(self) -> str:
+        from vhydro.laws.writing import text  # it reads laws
+
+        return text(self)
 
     @property
     def positions(self) -> int:
@@ -107,15 +119,32 @@ class Law:
         along = np.einsum("sij,sj->si", np.swapaxes(curvature[:, :n], 1, 2), v + a @ port[:n].T)
         return along + np.einsum("sij,sj->si", curvature[:, n:], force)
 
-    def simulate(self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None) -> np.ndarray:
+    def flow(self, *, substeps: int = 1, dtype=jnp.float32) -> PortHamiltonianFlow:
+        """The vector field of every mode, z = (positions, momenta) in the law's units."""
+        return law_flow(self, substeps=substeps, dtype=dtype)
+
+    def as_model(self, channels: tuple[str, ...] | None = None) -> HybridModel:
+        """The hybrid model of this law, to filter with and to plan on; its mode m is the law's mode m.
+
+        z is (positions, momenta) in the law's units. `channels` are those that show the positions; they have the
+        positions' names if not given.
+        """
+        return law_model(self, channels)
+
+    def simulate(
+        self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None, *, substeps: int = 4
+    ) -> np.ndarray:
         """The states (steps + 1, coordinates) from a start, inputs held between samples; contacts come and go.
 
         A mode that is told apart by something else than a surface is on from beginning to end, if it is `mode`.
         """
+        if mode in self.form.resting:
+            return np.tile(np.asarray(start, float), (len(actions) + 1, 1))
         held = np.concatenate([actions, actions[-1:]])
         on = np.array([float(b.guard is None and b.mode == mode) for b in self.form.blocks])
         with jax.enable_x64(True):
-            return np.asarray(shot_path(self.form, 4, self.theta, np.asarray(start, float), held, on, dt)[0])
+            one = np.asarray(start, float)[None], held[None], on[None]
+            return np.asarray(followed(self.form, substeps, self.theta, *one, dt)[0][0])
 
     @property
     def _axes(self) -> range:
@@ -150,7 +179,7 @@ class Law:
 
     def save(self, path: str | Path) -> None:
         """Writes the law as JSON, whole or not at all."""
-        write_whole(Path(path), json.dumps(_document(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write_whole(Path(path), json.dumps(law_document(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _is_plain(term: Term, positions: int) -> bool:
@@ -173,18 +202,11 @@ def _by_momenta(energy: dict[Term, float], q: np.ndarray, p: np.ndarray) -> np.n
     return np.stack(sides, -1)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Nothing; the file holds the text, and at no moment a part of it."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, "utf-8")
-    part.replace(path)
-
-
 def load_law(path: str | Path) -> Law:
     """The law that `Law.save` wrote."""
     try:
-        document = json.loads(Path(path).read_text("utf-8"))
-        return _law(document)
+        document = printable_json(json.loads(Path(path).read_text("utf-8")))
+        return law_of(document)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
             f"{path} does not hold a law ({type(error).__name__}: {error}); expected the JSON that `Law.save` "
@@ -213,7 +235,8 @@ def _library(documents: list[dict]) -> Library:
     return tuple(map(_read_term, documents))
 
 
-def _document(law: Law) -> dict:
+def law_document(law: Law) -> dict:
+    """The law as JSON can hold it."""
     form = vars(law.form) | {
         "library": [_term(t) for t in law.form.library],
         "blocks": [
@@ -224,10 +247,13 @@ def _document(law: Law) -> dict:
     names = Form.__dataclass_fields__
     arrays = {name: getattr(law, name).tolist() for name in ("theta", "support", "covariance")}
     arrays["covariance"] = [[None if np.isnan(x) else x for x in row] for row in arrays["covariance"]]
-    return {"format": "vhydro law 1"} | vars(law) | arrays | {"form": {k: v for k, v in form.items() if k in names}}
+    seen = law.circumstances and law.circumstances._asdict()
+    parts = {"form": {k: v for k, v in form.items() if k in names}, "circumstances": seen}
+    return {"format": "vhydro law 1"} | vars(law) | arrays | parts
 
 
-def _law(document: dict) -> Law:
+def law_of(document: dict) -> Law:
+    """The law that `law_document` wrote down."""
     if document.pop("format", None) != "vhydro law 1":
         raise ValueError("its format is not 'vhydro law 1'")
     form = document["form"]
@@ -250,5 +276,14 @@ def _law(document: dict) -> Law:
         raise ValueError(f"{len(arrays['theta'])} parameters for {len(built.entries)} entries")
     names = {name: tuple(document[name]) for name in ("coordinates", "units", "inputs", "modes", "notes")}
     problems = tuple((int(m), str(text)) for m, text in document["problems"])
-    fields: dict[str, Any] = document | arrays | names | {"form": built, "problems": problems}
+    parts = {"form": built, "problems": problems, "circumstances": _read_circumstances(document.get("circumstances"))}
+    fields: dict[str, Any] = document | arrays | names | parts
     return Law(**fields)
+
+
+def _read_circumstances(document: dict | None) -> Circumstances | None:
+    if document is None:
+        return None
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items()}
+    fields["directions"] = tuple(map(tuple, document["directions"]))
+    return Circumstances(**fields)

@@ -5,9 +5,10 @@ from typing import Literal
 
 import numpy as np
 
+from vhydro.laws.as_model import Circumstances
 from vhydro.laws.estimate import Estimate, ShootingConfig, shooting, sorted_by_motion, weak_estimate
 from vhydro.laws.form import is_kinetic
-from vhydro.laws.guards import labels, run_lengths
+from vhydro.laws.guards import Sorted, directions, labels, run_lengths
 from vhydro.laws.lasso import LassoConfig, lasso_law
 from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
@@ -20,6 +21,7 @@ SHORTEST_CONTACT = 2.5  # samples: a spring whose contact is shorter leaves no t
 FEWEST_CONTACTS = 2
 MISSPECIFIED = 1.05  # χ² above which sensor noise does not explain the misfit
 VAGUE = 0.5  # relative standard error of a law's leading coefficient beyond which it is not identified
+NEGATIVE = 3.0  # standard errors below 0, beyond which a friction is not merely noise
 SET_ASIDE = 0.2  # share of windows that could not be followed
 
 Estimator = Literal["shooting", "weak", "lasso"]
@@ -34,14 +36,9 @@ class LawsConfig:
     lasso: LassoConfig = field(default_factory=LassoConfig)
 
 
-def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsConfig()) -> Law:  # noqa: B008 — immutable
+def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsConfig()) -> Law:
     """The law of every mode. A mode that the data do not identify is marked so, with the reason."""
-    refuse_unfit(recording, problem)
-    if config.estimator != "lasso" and recording.positions.shape[1] <= 2 * config.shooting.bump:
-        raise ValueError(
-            f"the episodes have {recording.positions.shape[1]} samples; expected more than {2 * config.shooting.bump}, "
-            "the width of a bump. Give longer episodes, or a narrower `bump`."
-        )
+    refuse_unfit(recording, problem, 0 if config.estimator == "lasso" else config.shooting.bump)
     return recover_from(prepared(recording, problem), problem, config)
 
 
@@ -58,24 +55,67 @@ def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
         found = weak_estimate(tracks, problem, config.shooting.bump)
     else:
         found = shooting(tracks, problem, config.shooting)
+    return law_of(found, tracks, problem, config)
+
+
+def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
+    """An estimate as a law, with what is doubtful in it and how it was measured."""
+    sorted_modes, _ = sorted_by_motion(tracks)
+    theta, negative = _without_negative_friction(found)
+    doubts = [*_problems(found, tracks, problem, config.shooting.lengths[0], sorted_modes.unexplained), *negative]
     return Law(
         problem.coordinates,
         problem.units,
         problem.inputs,
         problem.modes,
         found.form,
-        found.theta,
+        theta,
         found.support,
         found.covariance,
         config.estimator,
         None if np.isnan(found.chi_square) else found.chi_square,
-        tuple(_problems(found, tracks, problem, config.shooting.lengths[0])),
+        tuple(doubts),
         tuple(_notes(found)),
+        _circumstances(found, tracks, sorted_modes),
     )
 
 
-def refuse_unfit(recording: Recording, problem: Problem) -> None:
-    """Raises where no law can be sought at all."""
+def _circumstances(found: Estimate, tracks: Tracks, sorted_modes: Sorted) -> Circumstances:
+    """How a law was measured, and which way its directions go."""
+    sliding = [b.mode for b in found.form.blocks if b.guard is None and b.mode not in sorted_modes.unexplained]
+    ways = directions(tracks.modes, tracks.smooth.velocity, tuple(sliding), found.form.base)
+    return Circumstances(
+        tracks.dt,
+        *(_floats(x) for x in (tracks.noise, tracks.velocity_noise, np.nanmean(tracks.positions, (0, 1)))),
+        *(_floats(np.nanstd(x, (0, 1))) for x in (tracks.positions, tracks.smooth.velocity)),
+        directions=tuple(ways),
+    )
+
+
+def _floats(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(map(float, values))
+
+
+def _without_negative_friction(found: Estimate) -> tuple[np.ndarray, list[tuple[int, str]]]:
+    """The parameters with no friction below 0, and the modes where more than noise would have had it so."""
+    form, theta, doubts = found.form, found.theta.copy(), []
+    places = {(e.block, e.axis): i for i, e in enumerate(form.entries) if e.kind == "dissipation"}
+    for block in range(-1, len(form.blocks)):
+        shared = form.additive and block >= 0
+        for axis in range(form.positions):
+            own = places[block, axis]
+            which = [own, places[-1, axis]] if shared else [own]
+            total, error = theta[which].sum(), np.sqrt(np.maximum(found.covariance[np.ix_(which, which)].sum(), 0))
+            if total < 0:
+                theta[own] = -theta[places[-1, axis]] if shared else 0.0
+            if total < -NEGATIVE * error:
+                mode = form.base if block < 0 else form.blocks[block].mode
+                doubts.append((mode, f"its friction is {total:.3g} ± {error:.2g}, which would give energy"))
+    return theta, doubts
+
+
+def refuse_unfit(recording: Recording, problem: Problem, bump: int = 0) -> None:
+    """Raises where no law can be sought at all; `bump` is half the width of the weak form's, if it is used."""
     positions, actions, modes, dt = recording
     episodes, times = positions.shape[:2]
     n, m = problem.positions, len(problem.inputs)
@@ -97,6 +137,11 @@ def refuse_unfit(recording: Recording, problem: Problem) -> None:
         )
     if np.isinf(positions).any():
         raise ValueError("the positions hold an infinite value; expected numbers, NaN where hidden. Hide such samples.")
+    if times <= 2 * bump:
+        raise ValueError(
+            f"the episodes have {times} samples; expected more than {2 * bump}, the width of a bump. Give longer "
+            "episodes, or a narrower `bump`."
+        )
     for i in range(n):
         seen = positions[..., i][np.isfinite(positions[..., i])]
         if seen.size < FEWEST_SAMPLES or np.std(seen) <= 1e-12 * max(1.0, np.abs(seen).max()):
@@ -170,14 +215,13 @@ def refuse_library(tracks: Tracks, problem: Problem) -> None:
         )
 
 
-def _problems(found: Estimate, tracks: Tracks, problem: Problem, shortest: int):
+def _problems(found: Estimate, tracks: Tracks, problem: Problem, shortest: int, unexplained: tuple[int, ...]):
     """Every (mode, reason) for which a law is not identified.
 
     Almost any law can be bent to the shortest windows: what noise hides in one of them shows in a longer one, so a law
     that was followed through no other is not borne out by the positions.
     """
     now, form = labels(tracks.modes), found.form
-    unexplained = sorted_by_motion(tracks)[0].unexplained
     lacking = found.set_aside > SET_ASIDE * max(found.windows, 1)
     errors = np.sqrt(np.diag(found.covariance))
     for mode in range(len(problem.modes)):

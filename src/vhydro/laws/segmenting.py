@@ -11,9 +11,10 @@ from scipy.ndimage import maximum_filter1d
 
 from vhydro.laws.estimate import Weak, weak_law
 from vhydro.laws.form import Form
+from vhydro.laws.guards import direction
 from vhydro.laws.problem import Problem
+from vhydro.laws.proposals import ProposalConfig, segmentation_proposals
 from vhydro.laws.smoothing import local_polynomial, noise_gains
-from vhydro.laws.switching import SwitchingConfig, switching_proposals
 from vhydro.laws.tracks import Tracks
 
 REST_RUN = 10  # samples for which nothing may move, for it to be at rest
@@ -30,14 +31,14 @@ class Segmented(NamedTuple):
     scores: tuple[float, ...]  # of all proposals
 
 
-def segmented(tracks: Tracks, problem: Problem, config: SwitchingConfig, bump: int, *, seed: int) -> Segmented:
+def segmented(tracks: Tracks, problem: Problem, config: ProposalConfig, bump: int, *, seed: int) -> Segmented:
     """The modes and the law of the proposal that explains the positions best."""
     modes = len(problem.modes)
     resting = at_rest_samples(tracks)
     found: list[Segmented] = []
-    proposals = switching_proposals(tracks, problem, modes, np.zeros_like(resting), config, seed=seed)
+    proposals = segmentation_proposals(tracks, problem, modes, np.zeros_like(resting), config, seed=seed)
     if modes > 1 and 0.02 < resting.mean() < 0.9:
-        moving = switching_proposals(tracks, problem, modes - 1, resting, config, seed=seed)
+        moving = segmentation_proposals(tracks, problem, modes - 1, resting, config, seed=seed)
         proposals += [np.concatenate([resting[..., None] * 1.0, w * ~resting[..., None]], -1) for w in moving]
     for weights in proposals:
         found += _settled(tracks, problem, weights, resting, bump)
@@ -122,17 +123,8 @@ def ruled(form: Form, places: np.ndarray, tracks: Tracks, resting: np.ndarray) -
             depth = block.guard.sign * (q[..., block.guard.axis] - places[form.places[b]])
             mode[depth > 0] = block.mode
         else:
-            axis, sign = direction(tracks, block.mode)
+            axis, sign = direction(tracks.modes, v, block.mode)
             mode[sign * v[..., axis] > 0] = block.mode
     for m in form.resting:
         mode[resting] = m
     return np.eye(tracks.modes.shape[-1])[mode] * (tracks.modes.sum(-1) > 0)[..., None]
-
-
-def direction(tracks: Tracks, mode: int) -> tuple[int, float]:
-    """The axis and sign along which a mode moves most surely."""
-    weight = tracks.modes[..., mode, None]
-    v = np.nan_to_num(tracks.smooth.velocity)
-    mean, size = (weight * v).sum((0, 1)), (weight * np.abs(v)).sum((0, 1)) + 1e-12
-    axis = int(np.argmax(np.abs(mean / size)))
-    return axis, float(np.sign(mean[axis]) or 1.0)

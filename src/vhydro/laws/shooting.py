@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from vhydro.laws.form import Form
-from vhydro.library import slope
+from vhydro.library import Penetration, slope
 
 LANES, CHUNK = 32, 60
+LARGEST_TURN = 0.3  # rad of the stiffest contact in one step of integration
 State = tuple  # one scalar for each coordinate
 
 
@@ -41,6 +43,14 @@ def field(form: Form, theta, on, z: State, action) -> State:
     velocity = [gradient[n + i] + carried[i] for i in range(n)]
     force = [-gradient[i] - drag[i] * gradient[n + i] + push[i] for i in range(n)]
     return tuple(jnp.asarray(x) for x in (*velocity, *force))
+
+
+def substeps(form: Form, theta: np.ndarray, dt: float, largest_turn: float = LARGEST_TURN) -> int:
+    """How many steps of integration a sample of dt seconds takes, for its stiffest contact to be followed."""
+    mass = min(0.5 / theta[i] for i, e in enumerate(form.entries) if e.is_kinetic)
+    springs = [theta[i] for i, e in enumerate(form.entries) if isinstance(e.term, Penetration) and e.term.power == 2]
+    turn = np.sqrt(max(springs, default=0.0) / mass) * dt if mass > 0 and max(springs, default=0.0) > 0 else 0.0
+    return max(1, int(np.ceil(turn / largest_turn)))
 
 
 def moved(z: State, rate: State, time) -> State:

@@ -5,9 +5,9 @@ from jaxtyping import Float
 
 from vhydro.emission import LinearEmission
 from vhydro.episodes import Episode
+from vhydro.filter.merged import is_separate
 from vhydro.flow import LinearFlow
 from vhydro.model import HybridModel
-from vhydro.modes.posterior import is_separate
 
 WIDE = 1e4  # standard deviations of the model's noise: of what was never seen before
 
@@ -27,16 +27,16 @@ def clamped_predictions(
     if not _is_contact_model(model):
         raise ValueError(
             "the model is no contact model; expected one whose coordinates stay where they are but for a drive each, "
-            "with one noise for all modes, as `vhydro learn` makes it."
+            "with one noise for all modes, as a fit through the contact view makes it."
         )
     rows = episode.steps + 1
     if not 0 <= start < end <= rows or end < 2:
         raise ValueError(f"rows {start} to {end} of a log with {rows} rows; expected some of them, past the first.")
     assert isinstance(model.emission, LinearEmission)
-    gain = np.diagonal(np.asarray(model.flow.port, np.float64), axis1=1, axis2=2)
+    gain = np.diagonal(np.asarray(model.flow.port, np.float64)[..., : model.latent], axis1=1, axis2=2)
     noise, sensor = np.asarray(model.noise, np.float64), np.asarray(model.emission.noise, np.float64)
     values = (episode.observations - np.asarray(model.shift, np.float64)) / np.asarray(model.scale, np.float64)
-    drive = episode.actions / np.asarray(model.action_scale, np.float64)
+    drive = (episode.actions / np.asarray(model.action_scale, np.float64))[:, : model.latent]
     first = max(start, 1)
     mean, variance = _before(values[:first], noise.max(0), sensor)
     mean = np.tile(mean, (model.modes, 1))
@@ -53,9 +53,11 @@ def clamped_predictions(
 
 
 def _is_contact_model(model: HybridModel) -> bool:
-    if not is_separate(model) or not isinstance(model.flow, LinearFlow) or model.inputs != model.latent:
+    if not is_separate(model) or not isinstance(model.flow, LinearFlow) or model.inputs < model.latent:
         return False
+    others = np.asarray(model.flow.port) * (1 - np.eye(model.latent, model.inputs))
     still = np.allclose(model.flow.matrix, np.eye(model.latent)) and not np.any(np.asarray(model.flow.offset))
+    still = still and not others.any()
     return bool(still and np.allclose(model.noise, model.noise[:1]))
 
 

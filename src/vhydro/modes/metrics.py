@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
-from vhydro.labels import run_starts
-from vhydro.labels.proxy import rand_index
-from vhydro.modes.segments import integer_path
+from vhydro.modes.segments import integer_path, run_starts
 
 Stretch = tuple[np.ndarray, np.ndarray]  # found modes and labels of successive labelled steps
 
@@ -66,6 +64,28 @@ def macro_f1(found: ArrayLike, truth: ArrayLike) -> float:
 def adjusted_rand(found: ArrayLike, truth: ArrayLike) -> float:
     """The adjusted Rand index over steps: 1 for equal partitions, 0 on average for unrelated ones."""
     return rand_index(*_joined(_stretches([found], [truth])))
+
+
+def rand_index(labels: np.ndarray, truth: np.ndarray) -> float:
+    """The adjusted Rand index of two labellings."""
+    _, a = np.unique(labels, return_inverse=True)
+    _, b = np.unique(truth, return_inverse=True)
+    table = np.zeros((a.max() + 1, b.max() + 1))
+    np.add.at(table, (a, b), 1)
+    return float(rand_index_of_tables(table))
+
+
+def rand_index_of_tables(table: np.ndarray) -> np.ndarray:
+    """The adjusted Rand index of contingency tables (*tables, classes, classes)."""
+
+    def pairs(n):
+        return n * (n - 1) / 2
+
+    same = pairs(table).sum((-2, -1))
+    rows, columns = pairs(table.sum(-1)).sum(-1), pairs(table.sum(-2)).sum(-1)
+    expected = rows * columns / np.maximum(pairs(table.sum((-2, -1))), 1)
+    most = (rows + columns) / 2
+    return np.where(most > expected, (same - expected) / np.where(most > expected, most - expected, 1.0), 1.0)
 
 
 def purity(found: ArrayLike, truth: ArrayLike) -> float:

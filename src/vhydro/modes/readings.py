@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from vhydro.episodes import Episode
-from vhydro.labels.contact import regime_of
-from vhydro.modes.view import ContactView
+from vhydro.views.contact import ContactView
 
+FREE, IMPACT, SUSTAINED = 0, 1, 2
 HIGHER = 0.005  # metres: more than a body tilts when it is pushed
 
 
@@ -33,6 +33,15 @@ def readings(
     stand = np.asarray(standing(path, couples, view, seen).any(1))
     touching = np.logical_or(held, stand)
     return Readings(path, held + 2 * stand, touching.astype(int), regime_of(touching))
+
+
+def regime_of(touching: np.ndarray, impact: int = 3) -> np.ndarray:
+    """Free or sustained, with an impact window around each make and break."""
+    regime = np.where(touching, SUSTAINED, FREE)
+    for change in 1 + np.flatnonzero(np.diff(touching.astype(int))):
+        begin = max(0, change - impact // 2)
+        regime[begin : change - impact // 2 + impact] = IMPACT
+    return regime
 
 
 def standing(

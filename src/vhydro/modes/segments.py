@@ -5,15 +5,16 @@ import io
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vhydro.labels import run_starts
+from vhydro.outputs import unfinished
+from vhydro.printable import printable, spreadsheet_text
 
 COLUMNS = ("start", "end", "start_s", "end_s", "mode", "confidence")
 SUM_ERROR = 1e-3  # by which probabilities in single precision may miss 1
@@ -26,6 +27,11 @@ class Segment(NamedTuple):
     end: int
     mode: int
     confidence: float | None = None  # mean probability of the mode over the rows, where one is known
+
+
+def run_starts(labels: np.ndarray) -> np.ndarray:
+    """The first row of every run, row 0 included."""
+    return np.concatenate([[0], 1 + np.flatnonzero(labels[1:] != labels[:-1])]).astype(int)
 
 
 def integer_path(path: ArrayLike, what: str = "the path") -> np.ndarray:
@@ -94,7 +100,8 @@ def write_segments(
             f"{len(names)} names ({len(set(names))} different ones) for {len(episodes_segments)} episodes; "
             "expected a different name for each."
         )
-    tables = {name: as_rows(segments, dt) for name, segments in zip(names, episodes_segments, strict=True)}
+    shown = map(printable, names)
+    tables = {name: as_rows(segments, dt) for name, segments in zip(shown, episodes_segments, strict=True)}
     stem = Path(path_stem)
     files = stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.csv")
     _write_together(dict(zip(files, (_json(tables, dt, words), _csv(tables)), strict=True)))
@@ -133,14 +140,14 @@ def _csv(tables: Mapping[str, list[dict[str, Any]]]) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("episode", *COLUMNS))
-    writer.writerows((name, *row.values()) for name, rows in tables.items() for row in rows)
+    writer.writerows((spreadsheet_text(name), *row.values()) for name, rows in tables.items() for row in rows)
     return text.getvalue()
 
 
 def _write_together(texts: Mapping[Path, str]) -> None:
     """Nothing; each file holds its text and at no moment a part of it; what cannot be written changes neither."""
-    partial = {path: path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial") for path in texts}
-    try:
+    with ExitStack() as stack:
+        partial = {path: stack.enter_context(unfinished(path)) for path in texts}
         for path, text in texts.items():
             if path.is_dir():
                 raise IsADirectoryError(f"{path} is a folder; expected a file or nothing there. Give another name.")
@@ -151,6 +158,3 @@ def _write_together(texts: Mapping[Path, str]) -> None:
                 os.fsync(file.fileno())
         for path in texts:
             os.replace(partial[path], path)
-    finally:
-        for leftover in partial.values():
-            leftover.unlink(missing_ok=True)

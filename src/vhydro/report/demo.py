@@ -9,7 +9,7 @@ from rich.table import Table
 
 from vhydro.report.equations import energy_text, matrix_text, motion_text, number
 from vhydro.report.film import COLOURS, MODE_COLOURS, film_figure
-from vhydro.report.page import INK, figure_html, page, table_html
+from vhydro.report.page import figure_html, page, table_html
 
 # --- the comparison -----------------------------------------------------------------------------------------
 
@@ -197,9 +197,9 @@ def law_tables(laws: Sequence[dict]) -> str:
 
 
 def _legend(film: dict) -> str:
-    line = f"height:0;width:18px;border-top:2px solid {INK};border-radius:0;vertical-align:4px"
-    dot = f"height:7px;width:7px;border-radius:4px;background:{INK};vertical-align:1px"
-    marks = {"true position": line, "observed": dot, "hidden": "background:#e2e4e8"}
+    line = "height:0;width:18px;border-top:2px solid var(--ink);border-radius:0;vertical-align:4px"
+    dot = "height:7px;width:7px;border-radius:4px;background:var(--ink);vertical-align:1px"
+    marks = {"true position": line, "observed": dot, "hidden": "background:var(--hairline)"}
     marks |= {name: f"background:{c}" for name, c in zip(film["sides"], COLOURS, strict=True)}
     marks |= {f"mode: {m}": f"background:{c}" for m, c in zip(film["modes"], MODE_COLOURS, strict=True)}
     items = (f"<span><i style='{style}'></i>{escape(name)}</span> " for name, style in marks.items())

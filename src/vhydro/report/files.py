@@ -3,13 +3,13 @@
 import json
 import math
 import os
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from vhydro.outputs import LOCK, locked, remove_stale, unfinished, uninterrupted
 
 
 def version() -> str:
@@ -21,27 +21,44 @@ def version() -> str:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Path]:
+def staged(folder: Path, names: Sequence[str] = ()) -> Iterator[Path]:
     """A scratch folder whose files move into `folder` when the block ends well, and vanish when it does not.
 
-    Opened before the work, so that a folder that cannot be written is refused before the work.
+    Opened before the work, so that a folder that cannot be written, that another run is writing, or where one of
+    `names` is somebody else's is refused before the work.
     """
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; expected a folder for the results. Give another one.")
+    _refuse_foreign(folder, names)
     before = folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    scratch = folder / f".partial-{secrets.token_hex(4)}"
-    scratch.mkdir()
     try:
-        yield scratch
-        for file in sorted(scratch.iterdir()):
-            os.replace(file, folder / file.name)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise type(error)(f"{folder} cannot be made ({error.strerror}); expected a place of your own.") from None
+    try:
+        with locked(folder / LOCK, folder):
+            remove_stale(folder / "results")
+            with unfinished(folder / "results") as scratch:
+                scratch.mkdir()
+                yield scratch
+                with uninterrupted():
+                    for file in sorted(scratch.iterdir()):
+                        os.replace(file, folder / file.name)
     except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        if not before and not any(folder.iterdir()):
-            folder.rmdir()
+        if not before:
+            with suppress(OSError):  # not empty: what is there is not ours
+                folder.rmdir()
         raise
-    scratch.rmdir()
+
+
+def _refuse_foreign(folder: Path, names: Sequence[str]) -> None:
+    """Raises where only some of the names are there: results come together, so those are not results."""
+    there = [name for name in names if (folder / name).exists()]
+    if there and len(there) < len(names):
+        raise FileExistsError(
+            f"{folder} has {', '.join(there)} but no {', '.join(n for n in names if n not in there)}, so it is not "
+            "known to be a result of this program; expected a new folder or an old result. Give another --out."
+        )
 
 
 def plain(value: Any) -> Any:

@@ -1,9 +1,11 @@
 """A timeline picture: every log a bar, every segment a stretch of it in the colour of its mode."""
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from vhydro.printable import printable
 from vhydro.report.page import FONT, HAIRLINE, INK, QUIET
 
 COLOURS = ("#c9ced6", "#0f8b8d", "#e07a1f", "#3b6fd4", "#a0418f", "#6a994e", "#b8342a", "#8d6e3f")
@@ -61,11 +63,12 @@ def _legend(modes: Sequence[str]) -> tuple[str, int]:
 
 
 def _axis(top: float | int, longest: float, scale: float) -> str:
-    step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 3600, 1e9) if longest / s <= 10)
+    steps = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 3600)
+    step = next((s for s in steps if longest / s <= 10), 10.0 ** math.ceil(math.log10(longest / 10)))
     ticks = [k * step for k in range(int(longest / step) + 1)]
     line = f'<line x1="{NAME}" x2="{NAME + longest * scale:.1f}" y1="{top}" y2="{top}" stroke="{HAIRLINE}"/>'
     return line + "".join(_text(NAME + t * scale, top + 16, f"{t:g} s", QUIET, "middle") for t in ticks)
 
 
 def _text(x: float | int, y: float | int, words: str, colour: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{escape(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{escape(printable(words))}</text>'

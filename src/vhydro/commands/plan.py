@@ -1,0 +1,98 @@
+"""`vhydro plan MODEL LOGS TASK`: the best actions for a task from where a log ends, and what is proven of them."""
+
+import runpy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+from tyro.conf import Positional, arg
+
+from vhydro.data import read
+from vhydro.fitted import Fitted, load
+from vhydro.planning import Plan, Proof, Task, certify, fitted, mppi
+from vhydro.report.files import staged, write_json
+
+
+@dataclass(frozen=True)
+class PlanCommand:
+    """Plan for a task from where a log ends, and prove how likely the plan fails, or say why that cannot be proven."""
+
+    model: Annotated[Positional[Path], arg(metavar="MODEL")]
+    """A file that `vhydro fit` wrote, of a view whose inputs are commands."""
+    logs: Annotated[Positional[Path], arg(metavar="LOGS")]
+    """File or folder of episodes; the plan starts where one of them ends."""
+    task: Annotated[Positional[Path], arg(metavar="TASK")]
+    """A Python file that defines `task = vhydro.Task(…)`. It is run: name only files that you trust."""
+    out: Path | None = None
+    """Folder for actions.csv and plan.json."""
+    log: int = 0
+    """Which of the logs, from 0."""
+    horizon: int = 16
+    candidates: int = 256
+    particles: int = 64
+    delta: float | None = None
+    """Largest chance of failure to be proven."""
+    beta: float = 0.05
+    """Chance that the proof is wrong."""
+    noise: tuple[float, ...] = ()
+    """Process noise of every velocity, gathered in one second, with which a law is certified; measured, not fitted."""
+    static_friction: float | None = None
+    """N: what holds a thing that has come to rest, where the law has such a mode."""
+    seed: int = 0
+
+
+def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
+    """The plan and its proof, after they were printed and written."""
+    model, logs, task = load(config.model), list(read(config.logs)), task_in(config.task)
+    if not 0 <= config.log < len(logs):
+        raise ValueError(f"log {config.log} was asked for; {config.logs} holds {len(logs)}, counted from 0.")
+    planner = mppi(config.horizon, min(4, config.horizon), config.candidates, config.particles)
+    belief = model.filter(logs[config.log], seed=config.seed)
+    plan = model.plan(belief, task, planner=planner, seed=config.seed)
+    proof = None if config.delta is None else _proven(config, model, belief, plan, task)
+    _print(plan, proof)
+    if config.out is not None:
+        with staged(config.out) as folder:
+            header = ",".join(plan.inputs)
+            np.savetxt(folder / "actions.csv", plan.actions, delimiter=",", header=header, comments="")
+            told = None if proof is None else asdict(proof)
+            write_json(folder / "plan.json", {"cost": plan.cost, "risk": plan.risk, "dt": plan.dt, "proof": told})
+        print(f"{config.out}: actions.csv, plan.json")
+    return plan, proof
+
+
+def task_in(path: Path) -> Task:
+    """The `task` that a Python file defines."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there; expected a Python file that defines `task = vhydro.Task(…)`.")
+    try:
+        found = runpy.run_path(str(path)).get("task")
+    except Exception as error:
+        raise ValueError(
+            f"{path} could not be run ({type(error).__name__}: {error}); mend it and try again."
+        ) from error
+    if not isinstance(found, Task):
+        raise ValueError(
+            f"{path} defines task = {found!r}; expected `task = vhydro.Task(cost, failure, bound, actions)`."
+        )
+    return found
+
+
+def _proven(config: PlanCommand, model: Fitted, belief: Any, plan: Plan, task: Task) -> Proof:
+    assert config.delta is not None
+    asked = {"delta": config.delta, "beta": config.beta, "key": jax.random.key(config.seed + 1)}
+    if not config.noise or model.law is None:
+        return certify(model, belief, plan, task, **asked)  # it says what is missing
+    judged = model.dynamics(noise=config.noise, static_friction=config.static_friction)
+    return certify(judged, belief, plan, task, shift=fitted(model.law), **asked)
+
+
+def _print(plan: Plan, proof: Proof | None) -> None:
+    print(f"{'s':>8}" + "".join(f"{name:>16}" for name in plan.inputs))
+    for step, row in enumerate(plan.actions):
+        print(f"{step * plan.dt:8.3f}" + "".join(f"{value:16.4g}" for value in row))
+    print(f"expected cost {plan.cost:.4g}, {plan.risk:.1%} of the model's own paths fail")
+    if proof is not None:
+        print(proof)

@@ -1,0 +1,317 @@
+"""What a fit gives: one object that filters, streams, segments and explains logs, kept in one file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+from vhydro.certificate import Gate
+from vhydro.episodes import Channel, Episode
+from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_episodes, log_evidence
+from vhydro.filter.merged import is_separate
+from vhydro.intervals import intervals, reading_moments
+from vhydro.laws.as_model import masses
+from vhydro.laws.law import Law, law_document, law_of
+from vhydro.laws.mechanics import mechanics_laws
+from vhydro.model import HybridModel
+from vhydro.modes.segments import Segment, segments_of
+from vhydro.planning import HybridDynamics, LawDynamics, Plan, Planner, Task, hybrid_dynamics, law_dynamics, mppi
+from vhydro.printable import printable_json
+from vhydro.proposal import ConditionedProposal, Proposal
+from vhydro.smoother import PARTICLES, smooth_log
+from vhydro.storage import ModelFileError, save
+from vhydro.storage import load as load_parts
+from vhydro.units import si_unit
+from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainView, as_json, view_from_json
+from vhydro.views.contact import MACHINE
+
+FORMAT = 1  # of the notes of a fitted model's file
+SAME_STEP = 1e-6  # relative difference of time steps that are one
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model with everything a log needs to go through it. Made by `vhydro.fit` or `vhydro.load`.
+
+    Modes have the same numbers and `names` in everything it returns. It is of logs with time steps of `dt` seconds
+    that have the raw `channels` and `inputs`. `report` says what the fit saw, chose and could not use.
+    """
+
+    view: AnyView
+    model: HybridModel
+    names: tuple[str, ...]
+    dt: float
+    channels: tuple[Channel, ...]  # of raw logs: what the view needs
+    inputs: tuple[Channel, ...]
+    guide: Proposal | None = field(default_factory=ConditionedProposal)
+    settings: FilterSettings = field(default_factory=lambda: FilterSettings(particles=64))
+    couples: Bool[np.ndarray, "modes things"] | None = None  # of a contact view: what goes with what drives it
+    law: Law | None = None  # of a mechanics view: what the model is of
+    report: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.report)
+
+    def see(self, log: Episode) -> Episode:
+        """The log as the model sees it; labels are left behind."""
+        if abs(log.dt - self.dt) > SAME_STEP * self.dt:
+            raise ValueError(
+                f"{log.source or 'the log'} has steps of {log.dt:g} s; expected {self.dt:g} s, as the logs that the "
+                "model was fitted to: its modes are of what happens in one step. Fit a model to these logs."
+            )
+        seen = self.view(log.unlabelled())
+        things = [
+            i for i, c in enumerate(seen.channels) if not isinstance(self.view, ContactView) or c.group not in MACHINE
+        ]
+        if not seen.observed[:, things].any():
+            raise ValueError(
+                f"{log.source or 'the log'} hides every reading that the model explains; expected some, for there is "
+                "nothing to tell anything by. Leave it out."
+            )
+        return seen
+
+    def filter(self, log: Episode, *, seed: int = 0, **options: Any) -> Belief:
+        """What is believed after every row, and what every step certifies; options are those of `FilterSettings`."""
+        return self.filter_all([log], seed=seed, **options)[0]
+
+    def filter_all(self, logs: Sequence[Episode], *, seed: int = 0, **options: Any) -> list[Belief]:
+        """Every log filtered, all in one compiled program."""
+        settings = replace(self.settings, **options)
+        return filter_episodes(
+            self.model,
+            [self.see(log) for log in logs],
+            key=jax.random.key(seed),
+            proposal=self.guide,
+            settings=settings,
+        )
+
+    def smooth(self, log: Episode, *, seed: int = 0) -> Belief:
+        """What the whole log says of every row: merged Gaussians where the model allows it, else particles."""
+        settings = replace(self.settings, particles=PARTICLES, corrected=False)
+        if is_separate(self.model):
+            settings = replace(settings, engine="merged")
+        return smooth_log(self.model, self.see(log), key=jax.random.key(seed), proposal=self.guide, settings=settings)
+
+    def stream(self, *, dt: float | None = None, seed: int = 0, **options: Any) -> "FittedStream":
+        """A running filter for a control loop, with the numbers that `filter` gives for the whole log."""
+        if dt is not None and abs(dt - self.dt) > SAME_STEP * self.dt:
+            raise ValueError(f"dt is {dt:g} s; expected {self.dt:g} s, the time step of the logs the model is of.")
+        return FittedStream(self, seed=seed, **options)
+
+    def segments(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> list[list[Segment]]:
+        """The stretches of one mode each of every log, with how sure the model is of them."""
+        every = [logs] if isinstance(logs, Episode) else list(logs)
+        beliefs = [self.smooth(log, seed=seed) for log in every]
+        return [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
+
+    def laws(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> Law:
+        """The law of every mode, with constants and their intervals, found in these logs given the model's modes."""
+        if not isinstance(self.view, MechanicsView) or self.law is None:
+            raise ValueError(
+                f"the model reads logs through the {self.view.kind} view, which shows no forces; expected positions "
+                "and forces, without which no mass can be told. Fit with a mechanics view, such as "
+                f"{MechanicsView.example}."
+            )
+        every = [logs] if isinstance(logs, Episode) else list(logs)
+        beliefs = [self.smooth(log, seed=seed) for log in every]
+        return mechanics_laws(self.view, [self.see(log) for log in every], beliefs, self.law)
+
+    def dynamics(
+        self, *, noise: Sequence[float] | float | None = None, static_friction: float | None = None
+    ) -> HybridDynamics | LawDynamics:
+        """How the model moves under raw actions, to plan with; names and units are those of the raw log.
+
+        A state has the names of the log's channels and, of a mechanics view, `NAME velocity`. With `noise` (process
+        noise of every velocity, gathered in one second) it is the law itself as a path model, on which plans can be
+        certified against other laws.
+        """
+        if not isinstance(self.view, MechanicsView | PlainView):
+            raise ValueError(
+                f"the model sees logs through the {self.view.kind} view, whose inputs are what came of the commands; "
+                "expected inputs that a planner can choose. Fit with a view whose inputs are commands."
+            )
+        units = {c.name: (si_unit(c.unit) or (1.0, ""))[0] for c in (*self.channels, *self.inputs)}
+        seen, told = ([units[n] for n in names] for names in (self.view.channels, self.view.inputs))
+        if noise is not None:
+            if self.law is None:
+                raise ValueError("the model has no law; expected one, of a mechanics view. Leave `noise` out.")
+            return law_dynamics(
+                self.law, self.dt, noise=noise, static_friction=static_friction, position_units=seen, input_units=told
+            )
+        extra = {}
+        if self.law is not None:
+            n, rows = self.law.positions, np.eye(self.model.latent)
+            speeds = zip(self.law.coordinates, rows[n:] / masses(self.law)[:, None], seen, strict=False)
+            extra = {f"{q} velocity": row / unit for q, row, unit in speeds}
+        return hybrid_dynamics(
+            self.model, self.dt, inputs=self.view.inputs, extra=extra,
+            channel_units=np.array(seen), input_units=np.array(told) if told else 1.0,
+        )  # fmt: skip
+
+    def plan(
+        self, belief: Any, task: Task, *, planner: Planner | None = None, warm: Plan | None = None, seed: int = 0
+    ) -> Plan:
+        """The best actions found for a task from what is believed now: the end of a filtered log, or a stream's.
+
+        `planner` is `mppi(…)` or `cem(…)`; `warm` is the plan of the step before.
+        """
+        return (planner or mppi())(self, belief, task, key=jax.random.key(seed), warm=warm)
+
+    def score(self, logs: Sequence[Episode], *, seed: int = 0) -> float:
+        """The log evidence of the logs per value that was read; models of one view can be compared by it."""
+        seen = [self.see(log) for log in logs]
+        settings = replace(self.settings, outliers=None)
+        total = log_evidence(self.model, seen, key=jax.random.key(seed), proposal=self.guide, settings=settings)
+        return float(np.sum(np.asarray(total, np.float64)) / sum(int(e.observed.sum()) for e in seen))
+
+    def readings(self, belief: Belief) -> tuple[Float[np.ndarray, "rows channels"], Float[np.ndarray, "rows channels"]]:
+        """Mean and standard deviation of what every channel of the view reads, in its unit."""
+        mean, deviation = reading_moments(self.model, belief)
+        scale = np.asarray(self.model.scale, np.float64)
+        return mean * scale + np.asarray(self.model.shift, np.float64), deviation * scale
+
+    def intervals(self, log: Episode, belief: Belief, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """The low and the high end of every reading, calibrated where the fit had logs to calibrate with."""
+        calibrated = self.model.calibration is not None
+        return intervals(self.model, self.see(log), belief, level, calibrated=calibrated)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes everything into one file, whole or not at all."""
+        notes = {
+            "fitted": FORMAT, "view": as_json(self.view), "names": list(self.names), "dt": self.dt,
+            "channels": [asdict(c) for c in self.channels], "inputs": [asdict(c) for c in self.inputs],
+            "settings": asdict(self.settings), "report": list(self.report),
+            "couples": None if self.couples is None else self.couples.tolist(),
+            "law": None if self.law is None else law_document(self.law), "guided": self.guide is not None,
+        }  # fmt: skip
+        parts = {"model": self.model} | ({"guide": self.guide} if self.guide is not None else {})
+        save(path, notes=notes, **parts)
+
+
+def load(path: str | PathLike[str]) -> Fitted:
+    """The fitted model in a file that `Fitted.save` wrote."""
+    held = load_parts(path)
+    notes, model = printable_json(held.notes), held.parts.get("model")
+    if "fitted" not in notes or not isinstance(model, HybridModel):
+        written = "`vhydro learn` of an older version" if "contacts" in notes else "`vhydro.storage.save`"
+        raise ModelFileError(
+            f"{path} holds {', '.join(held.parts)} as {written} writes it, without the view and names of a fitted "
+            "model. Fit the logs again with `vhydro fit LOGS --out MODEL`."
+        )
+    if notes["fitted"] != FORMAT:
+        raise ModelFileError(
+            f"{path} is of format {notes['fitted']}; expected {FORMAT}. Use the version that wrote it."
+        )
+    try:
+        return Fitted(
+            view=view_from_json(notes["view"]),
+            model=model,
+            names=tuple(map(str, notes["names"])),
+            dt=float(notes["dt"]),
+            channels=tuple(Channel(**c) for c in notes["channels"]),
+            inputs=tuple(Channel(**c) for c in notes["inputs"]),
+            guide=held.parts.get("guide") if notes["guided"] else None,  # pyright: ignore[reportArgumentType]
+            settings=_settings(notes["settings"]),
+            couples=None if notes["couples"] is None else np.asarray(notes["couples"], bool),
+            law=None if notes["law"] is None else law_of(notes["law"]),
+            report=tuple(map(str, notes["report"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"{path} does not hold a whole fitted model ({type(error).__name__}: {error}); expected what `Fitted.save` "
+            "writes. Fit the logs again with `vhydro fit LOGS --out MODEL`."
+        ) from error
+
+
+def _settings(record: Mapping[str, Any]) -> FilterSettings:
+    return FilterSettings(**{**record, "gate": Gate(**record["gate"])})
+
+
+class FittedStream:
+    """A running filter over raw rows. `start(observation)` once, then `step(action, observation)` for every sample.
+
+    Observations and actions are vectors in the order of `Fitted.channels` and `Fitted.inputs`, in their units, or
+    mappings by name; what is missing or NaN is hidden. Through a body view the belief begins with the second row.
+    """
+
+    def __init__(self, fitted: Fitted, *, seed: int = 0, **options: Any):
+        self.fitted = fitted
+        # The key of the only log of a batch, so that a stream has the numbers of `filter`.
+        key = jax.random.split(jax.random.key(seed), 1)[0]
+        settings = replace(fitted.settings, **options)
+        self._stream = Stream(fitted.model, dt=fitted.dt, key=key, proposal=fitted.guide, settings=settings)
+        self._rows: list[np.ndarray] = []
+        self._actions: list[np.ndarray] = []
+        self._offset: np.ndarray | float = 0.0
+        self._begun = False
+
+    @property
+    def particles(self) -> Particles:
+        """The current weighted population: what a plan starts from."""
+        return self._stream.particles
+
+    def start(self, observation: Any) -> Step | None:
+        """The belief after the first observation; forgets everything before it."""
+        self._rows, self._actions, self._offset, self._begun = [self._row(observation)], [], 0.0, False
+        return self._advance()
+
+    def step(self, action: Any, observation: Any) -> Step | None:
+        """The belief after this action and the observation that followed it."""
+        if not self._rows:
+            raise ValueError("the stream has not started; call `start(first_observation)` before `step`.")
+        self._rows.append(self._row(observation))
+        self._actions.append(_vector(action, self.fitted.inputs, "action", hidden=False))
+        return self._advance()
+
+    def _row(self, observation: Any) -> np.ndarray:
+        return _vector(observation, self.fitted.channels, "observation", hidden=True)
+
+    def _advance(self) -> Step | None:
+        f = self.fitted
+        if isinstance(f.view, BodyView) and len(self._rows) < 2:
+            return None  # a step needs two rows
+        width = len(f.inputs)
+        actions = np.array(self._actions).reshape(len(self._actions), width)
+        seen = f.view(Episode(np.stack(self._rows), actions, f.dt, f.channels, f.inputs))
+        row = seen.observations[-1] + self._offset
+        if not self._begun:
+            self._begun, out = True, self._stream.start(row)
+        else:
+            told = seen.actions[-1] if len(seen.actions) else np.zeros(f.model.inputs)
+            out = self._stream.step(told, row)
+        self._forget(row)
+        return out
+
+    def _forget(self, row: np.ndarray) -> None:
+        """Keeps the rows that the next one is seen with: the last, and of a cloth those since it was seen whole."""
+        view = self.fitted.view
+        cloths = view.cloths if isinstance(view, ContactView) else frozenset()
+        if cloths and np.isnan(self._rows[-1]).any():
+            return
+        if cloths:
+            assert isinstance(view, ContactView)
+            of_cloth = [body in cloths for body in view.bodies for _ in range(3)]
+            self._offset = np.zeros(len(row))
+            self._offset[: len(of_cloth)] = np.where(of_cloth, row[: len(of_cloth)], 0.0)
+        self._rows, self._actions = self._rows[-1:], []
+
+
+def _vector(values: Any, channels: Sequence[Channel], what: str, *, hidden: bool) -> np.ndarray:
+    """The values in the order of the channels."""
+    names = [c.name for c in channels]
+    if isinstance(values, Mapping):
+        if unknown := [str(n) for n in values if n not in names]:
+            raise ValueError(f"the {what} has {', '.join(unknown)}; expected some of {', '.join(names)}.")
+        if not hidden and (missing := [n for n in names if n not in values]):
+            raise ValueError(f"the {what} lacks {', '.join(missing)}; expected every input.")
+        return np.array([float(values.get(n, np.nan)) for n in names])
+    vector = np.asarray(values, np.float64)
+    if vector.shape != (len(names),):
+        raise ValueError(
+            f"the {what} has the shape {vector.shape}; expected ({len(names)},), a value each of {', '.join(names)}."
+        )
+    return vector

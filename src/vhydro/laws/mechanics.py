@@ -1,0 +1,224 @@
+"""Logs of positions and forces: what the mechanics view hands to the law estimators, and what they hand back."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil, log10
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from vhydro.episodes import Episode
+from vhydro.filter import Belief
+from vhydro.laws.as_model import surfaces
+from vhydro.laws.chain import ChainConfig, FoundModes, episodes_of, evidence_per_value, find_modes, law_of_modes
+from vhydro.laws.law import Law
+from vhydro.laws.problem import Problem, candidates
+from vhydro.laws.recording import Recording
+from vhydro.laws.recover import LawsConfig, recover, refuse_unfit
+from vhydro.learning.start import AUTO, Start, Tried, refuse_too_few
+from vhydro.views.mechanics import NONE, MechanicsView
+
+MOST = 3  # modes that `auto` tries
+CLEAR = 0.02  # nats per value by which validation logs have to speak for one more mode
+FORCE = {"m": "N", "rad": "N m"}
+MOMENTUM = {"m": "kg m/s", "rad": "kg m²/s"}
+
+
+def mechanics_problem(view: MechanicsView, episode: Episode, modes: int | Sequence[str]) -> Problem:
+    """What a view and the units of its channels say is known, for so many modes or for modes of these names.
+
+    Channels keep their names. A channel that declares no unit is taken to be in SI. Where the unit of a position or of
+    its force is one that nobody knows, or not one of mechanics, nothing along that position has a unit.
+    """
+    log, n = view(episode), len(view.positions)
+    inputs = [c.name for c in log.inputs]
+    port, friction = np.zeros((2 * n, len(inputs))), np.array(view.friction or (np.nan,) * n, float)
+    for row in range(n):
+        force, carrier = ((names[row] if names else NONE) for names in (view.forces, view.carried_by))
+        if force == NONE and not (np.isfinite(friction[row]) and friction[row] > 0):
+            raise ValueError(
+                f"nothing acts on {view.positions[row]!r} that has the unit of a force; expected an input that is a "
+                f"force, or a known friction, for without one its mass has no scale. Name it: {view.example}, or give "
+                "friction=(1.0,) to measure all forces in its unit."
+            )
+        if force != NONE:
+            port[n + row, inputs.index(force)] = 1.0
+        if carrier != NONE:
+            port[row, inputs.index(carrier)] = -1.0
+            port[n + row, inputs.index(carrier)] = np.nan
+    units = _units(view, log)
+    names = tuple(f"mode {i + 1}" for i in range(modes)) if isinstance(modes, int) else tuple(modes)
+    kinds: list[Literal["length", "angle"]] = ["angle" if unit == "rad" else "length" for unit in units]
+    return Problem(
+        (*view.positions, *(f"p_{x}" if n > 1 or x == "p" else "p" for x in view.positions)),
+        (*units, *(MOMENTUM.get(unit, "") for unit in units)),
+        tuple(inputs),
+        names,
+        candidates(tuple(kinds)),
+        friction,
+        port,
+    )
+
+
+def _units(view: MechanicsView, log: Episode) -> list[str]:
+    """The unit of every position: m or rad; none where it, or the unit of its force, is another."""
+    declared = {c.name: c.unit for c in log.inputs}
+    out = []
+    for row, channel in enumerate(log.channels):
+        unit = channel.unit or "m"
+        force = declared.get(view.forces[row] if view.forces else NONE, "")
+        out.append(unit if unit in FORCE and force in ("", FORCE[unit]) else "")
+    return out
+
+
+def mechanics_recording(
+    view: MechanicsView, episodes: Sequence[Episode], weights: Sequence[np.ndarray] | None = None, *, modes: int = 1
+) -> Recording:
+    """The positions and inputs of all logs side by side, NaN where hidden, shorter ones padded with nothing.
+
+    `weights` are (rows, modes) of every log, as a belief's; without them each of `modes` is as likely as the others.
+    """
+    logs = [view(e) for e in episodes]
+    steps = {e.dt for e in logs}
+    if len(steps) != 1:
+        raise ValueError(
+            f"the logs have steps of {min(steps, default=0):g} to {max(steps, default=0):g} s; expected one for all. "
+            "Resample them, or fit each kind by itself."
+        )
+    rows = [len(e.observations) for e in logs]
+    weights = [np.full((r, modes), 1 / modes) for r in rows] if weights is None else [np.asarray(w) for w in weights]
+    if [len(w) for w in weights] != rows:
+        raise ValueError(
+            f"the beliefs have {[len(w) for w in weights]} rows and the logs {rows}; expected those of these logs."
+        )
+    return Recording(
+        _side_by_side([e.observations for e in logs], max(rows), np.nan),
+        _side_by_side([e.actions for e in logs], max(rows) - 1, 0.0),
+        _side_by_side(weights, max(rows), 0.0),
+        float(steps.pop()),
+    )
+
+
+def _side_by_side(parts: Sequence[np.ndarray], rows: int, filling: float) -> np.ndarray:
+    padding = [((0, rows - len(part)), (0, 0)) for part in parts]
+    pairs = zip(parts, padding, strict=True)
+    return np.stack([np.pad(part.astype(float), pad, constant_values=filling) for part, pad in pairs])
+
+
+class Candidate(NamedTuple):
+    """One number of modes: the modes found, their law by the weak form, and how likely validation logs are under it."""
+
+    problem: Problem
+    found: FoundModes
+    tried: Tried
+
+
+def mechanics_start(
+    view: MechanicsView,
+    train: Sequence[Episode],
+    validation: Sequence[Episode],
+    modes: int | Literal["auto"] = AUTO,
+    *,
+    seed: int = 0,
+    config: ChainConfig = ChainConfig(),  # noqa: B008 — immutable
+) -> Start:
+    """The law of raw logs and its model, found from positions and inputs alone.
+
+    `auto` tries one, two and three modes. It takes more where validation logs clearly speak for it and the law of
+    every mode is identified; where none is, the one that validation logs speak for. A number of modes that leads to
+    no law is ruled out.
+    """
+    if modes != AUTO and modes < 1:
+        raise ValueError(f"modes is {modes}; expected at least 1, or `auto`.")
+    refuse_too_few(train, validation)
+    logs, known = [*train, *validation], mechanics_problem(view, train[0], 1)
+    refuse_unfit(mechanics_recording(view, logs).only(range(len(train))), known, config.laws.shooting.bump)
+    counts = range(1, MOST + 1) if modes == AUTO else (modes,)
+    tried, last = [], ValueError("")
+    for count in counts:
+        every = mechanics_recording(view, logs, modes=count)  # all of one length: they share one program
+        some, held = every.only(range(len(train))), every.only(range(len(train), len(logs)))
+        try:
+            tried.append(_candidate(some, held, mechanics_problem(view, train[0], count), config, seed=seed))
+        except (ValueError, np.linalg.LinAlgError) as error:
+            last = error
+    marked: Start | None = None
+    for one in in_order([c.tried for c in tried]):
+        try:
+            law = _named(law_of_modes(tried[one].found, tried[one].problem, config.laws))
+            start = Start(law.as_model(), law.modes, tuple(c.tried for c in tried), law=law)
+        except (ValueError, np.linalg.LinAlgError) as error:
+            last = error
+            continue
+        if not law.problems:
+            return start
+        marked = marked or start
+    if marked is not None:
+        return marked
+    raise ValueError(f"no law was found with {' or '.join(map(str, counts))} modes: {last}") from last
+
+
+def _candidate(
+    train: Recording, validation: Recording, problem: Problem, config: ChainConfig, *, seed: int
+) -> Candidate:
+    """So many modes as the problem has, found in some logs and judged by others."""
+    found = find_modes(train, problem, config, seed=seed)
+    law = law_of_modes(found, problem, replace(config.laws, estimator="weak"))
+    evidence = evidence_per_value(law.as_model(), episodes_of(validation, problem), config, seed=seed)
+    count = len(problem.modes)
+    return Candidate(problem, found, Tried(count, evidence, count - len({m for m, _ in law.problems})))
+
+
+def in_order(tried: Sequence[Tried]) -> list[int]:
+    """The places of the numbers of modes, the one that validation logs speak for first, then those of fewer modes.
+
+    A law that is marked takes the place of another that is, and of no other.
+    """
+    best = 0
+    for i, one in enumerate(tried):
+        whole = one.distinct == one.modes or tried[best].distinct < tried[best].modes
+        if whole and one.validation > tried[best].validation + CLEAR:
+            best = i
+    return list(range(best, -1, -1)) if tried else []
+
+
+def mechanics_laws(
+    view: MechanicsView,
+    episodes: Sequence[Episode],
+    beliefs: Sequence[Belief],
+    law: Law,
+    config: LawsConfig = LawsConfig(),  # noqa: B008
+) -> Law:
+    """The law of these logs in the modes that the beliefs give them; numbers and names are those of the law so far."""
+    recording = mechanics_recording(view, episodes, [np.asarray(b.mode) for b in beliefs])
+    return recover(recording, mechanics_problem(view, episodes[0], law.modes), config)
+
+
+def _named(law: Law) -> Law:
+    return replace(law, modes=mode_names(law))
+
+
+def mode_names(law: Law) -> tuple[str, ...]:
+    """What every mode of a law is, in words."""
+    names = [f"mode {m + 1}" for m in range(len(law.modes))]
+    names[law.form.base] = "free"
+    for mode, axis, _, place in surfaces(law):
+        unit = law.units[axis]
+        at = f"{law.coordinates[axis]} = {_place(law, axis, place)}{f' {unit}' if unit else ''}"
+        names[mode] = f"{'stop' if unit == 'rad' else 'wall'} at {at}"
+    for mode, axis, sign in law.circumstances.directions if law.circumstances else ():
+        along = f" along {law.coordinates[axis]}" if law.positions > 1 else ""
+        names[mode] = f"sliding {'+' if sign > 0 else '−'}{along}"
+    for mode in law.form.resting:
+        names[mode] = "at rest"
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    return tuple(f"{name} ({m + 1})" if name in twice else name for m, name in enumerate(names))
+
+
+def _place(law: Law, axis: int, place: float) -> str:
+    """A place to about a hundredth of how far things move."""
+    if law.circumstances is None:
+        return f"{place:.3g}"
+    decimals = ceil(2 - log10(law.circumstances.position_spread[axis]))
+    return f"{round(place, decimals) + 0.0:.10g}"  # + 0.0: there is no −0

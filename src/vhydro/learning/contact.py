@@ -1,0 +1,230 @@
+"""Contact modes without labels: which responses follow their drives, as a switching regression of displacements.
+
+`z' = z + g_s u + noise`, one gain per mode and channel. The noise is shared by all modes and has a floor: a mode with
+a noise of its own would tell speeds apart and not contacts. Starts come from clustering the gains of short windows.
+Which mode is next depends on the gap between the hand and every body and on the fingers: see `vhydro.gap`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from sklearn.cluster import KMeans
+
+from vhydro.episodes import Episode
+from vhydro.filter.run import padded_length
+from vhydro.gap import Geometry
+from vhydro.learning.noise import WINDOW, quiet_noise, seen_mean
+from vhydro.learning.switching import (
+    Regression,
+    Structure,
+    Switching,
+    SwitchingConfig,
+    baum_welch,
+    driven,
+    mean_log_likelihood,
+    mode_shares,
+    start_from_coefficients,
+    structure,
+)
+from vhydro.occlusion import straight_lines
+from vhydro.views.contact import AXES, MACHINE
+
+RESTARTS = 6  # of each of two kinds
+FLOOR = 0.1  # of the RMS displacement of a channel's kind
+SERVO = 2.0  # times that floor: arms lag by themselves when they speed up, whatever they touch
+FINGER_RANGE = 0.04  # metres: an opening that hardly moves is not blown up
+NOISY = 0.5  # of the floor: sensor noise beyond which displacements are taken over `SPAN` rows
+SPAN = 3
+CONFIG = SwitchingConfig()
+
+
+class ContactFit(NamedTuple):
+    """Where one start has come to."""
+
+    switching: Switching
+    share: Float[np.ndarray, "modes"]  # of the training rows that are in each mode
+    validation: float  # log likelihood per row of validation logs
+
+
+class Scales(NamedTuple):
+    """What every channel is measured by, in its unit."""
+
+    shift: Float[np.ndarray, "channels"]  # the mean reading
+    floor: Float[np.ndarray, "channels"]  # of the noise of a step
+    sensor: Float[np.ndarray, "channels"]  # standard deviation of a reading
+    action: Float[np.ndarray, "inputs"]  # the usual size of drives: one far beyond it is a fault to the filter
+    span: int  # rows over which displacements are taken
+
+
+# What drives nothing by itself, but says when a contact may begin, is measured by these.
+CIRCUMSTANCES = {**{f"hand.{a}": 1.0 for a in AXES}, "opening": 0.04, "opening.change": 0.01}  # metres
+
+
+def scales_of(episodes: Sequence[Episode]) -> Scales:
+    """The units of logs as a view shows them: means, floors, sensor noise."""
+    sensor = sensor_noise(episodes)
+    floor = floors(episodes, sensor)
+    about = [CIRCUMSTANCES[c.name] for c in episodes[0].inputs[len(floor) :]]
+    drives = np.concatenate([e.actions[:, : len(floor)] for e in episodes])
+    action = np.append(np.maximum(np.sqrt((drives**2).mean(0)), floor), about)
+    shift = seen_mean(np.concatenate([e.observations for e in episodes]))
+    return Scales(shift, floor, sensor, action, SPAN if (sensor > NOISY * floor).any() else 1)
+
+
+def geometry_of(episodes: Sequence[Episode], scales: Scales, bodies: Sequence[str]) -> Geometry:
+    """Where hand and bodies are in the standardised `(z, a)` of logs as a view shows them."""
+    names, inputs = [c.name for c in episodes[0].channels], [c.name for c in episodes[0].inputs]
+    width = len(names) + len(inputs)
+    before, after = np.zeros((len(bodies), 3, width)), np.zeros((len(bodies), 3, width))
+    offset = np.zeros((len(bodies), 3))
+    for b, body in enumerate(bodies):
+        for k, axis in enumerate(AXES):
+            own = names.index(f"{body}.{axis}")
+            before[b, k, own], offset[b, k] = -scales.floor[own], -scales.shift[own]
+            before[b, k, len(names) + inputs.index(f"hand.{axis}")] = CIRCUMSTANCES[f"hand.{axis}"]
+            after[b, k] = before[b, k]
+            after[b, k, len(names) + own] = scales.action[own]
+    others = np.eye(width)[[len(names) + i for i, name in enumerate(inputs) if name.startswith("opening")]]
+    steps = np.concatenate([e.actions[:, :3] for e in episodes])  # of the first body: the hand's own
+    closing = max(float(np.sqrt((steps**2).sum(1).mean())), 1e-4)
+    return Geometry(*(jnp.asarray(x, jnp.float32) for x in (before, after, offset, others, closing)))
+
+
+def sensor_noise(episodes: Sequence[Episode]) -> Float[np.ndarray, "channels"]:
+    """The standard deviation of every channel's readings; that of encoders counts as 0, on the scale of what moves."""
+    body = np.array([c.group not in MACHINE for c in episodes[0].channels])
+    return np.where(body, quiet_noise(episodes), 0.0)
+
+
+def floors(episodes: Sequence[Episode], sensor: Float[np.ndarray, "channels"] | None = None) -> np.ndarray:
+    """The noise floor of every channel, in its unit: a share of how far things of its kind move in a step."""
+    steps = np.concatenate([np.diff(e.observations, axis=0) for e in episodes])
+    square, known = seen_mean(steps**2), (~np.isnan(steps)).any(0)
+    if not square.any():
+        raise ValueError("nothing moves in any of the logs; expected motion, without which there is nothing to tell.")
+    if sensor is not None:  # what only jitters does not move
+        square = np.maximum(square - 2 * sensor**2, 0.05 * square)
+    kinds = np.array([_kind(c.group) for c in episodes[0].channels])
+    out = np.empty(len(kinds))
+    for kind in set(kinds):
+        mine = kinds == kind
+        share = FLOOR * (SERVO if kind == "joints" else 1.0)
+        out[mine] = share * np.sqrt(square[mine & known].mean()) if (mine & known).any() else 0.0
+    out = np.where(kinds == "gripper", np.maximum(out, FLOOR * FINGER_RANGE), out)
+    return np.where(out > 0, out, out[out > 0].min())
+
+
+def _kind(group: str) -> str:
+    return group if group in MACHINE else "body"
+
+
+def contact_regression(
+    episodes: Sequence[Episode], scales: Scales, rows: int, geometry: Geometry | None = None
+) -> Regression:
+    """Displacements as responses to drives, in noise floors, padded to so many rows.
+
+    With a geometry the chances of modes depend on gaps; those to a hidden body are taken along straight lines.
+    """
+    span, shape = scales.span, (len(episodes), rows, len(scales.floor))
+    moved, drive, seen = (np.zeros(shape, np.float32) for _ in range(3))
+    valid = np.zeros(shape[:2], bool)
+    about = np.zeros((*shape[:2], shape[2] + len(scales.action)), np.float32)  # z and a of every row
+    for i, e in enumerate(episodes):
+        n = max(e.steps + 1 - span, 0)
+        step = (e.observations[span:] - e.observations[:-span]) / scales.floor
+        moved[i, :n], seen[i, :n] = np.nan_to_num(step), ~np.isnan(step)
+        drives = e.actions[:, : shape[2]]
+        path = np.concatenate([np.zeros((1, shape[2])), np.cumsum(drives, 0)]) / scales.floor
+        drive[i, :n], valid[i, :n] = path[span:] - path[:-span], True
+        z = (straight_lines(e.observations) - scales.shift) / scales.floor
+        about[i, :n] = np.concatenate([z[:-1], e.actions / scales.action], 1)[:n]
+    features = _features(geometry, jnp.asarray(about)) if geometry else jnp.zeros((*shape[:2], 0), jnp.float32)
+    arrays = [jnp.asarray(x) for x in (moved, drive[..., None], seen > 0, valid)]
+    return Regression(*arrays, inputs=features)
+
+
+@jax.jit
+def _features(geometry: Geometry, about: Float[Array, "logs rows width"]) -> Float[Array, "logs rows features"]:
+    return jnp.moveaxis(geometry(jnp.moveaxis(about, -1, 0)), 0, -1)
+
+
+def driven_fit(fit: ContactFit, episodes: Sequence[Episode], scales: Scales, geometry: Geometry) -> ContactFit:
+    """The fit after its chain was learned to depend on gaps and fingers as well, where the logs have any."""
+    rows = padded_length(max(max(e.steps for e in episodes), 1))
+    data = contact_regression(episodes, scales, rows, geometry)
+    if not data.inputs.shape[-1]:  # a cloth and no fingers: there is nothing that a contact may depend on
+        return fit
+    modes, width = fit.switching.noise.shape
+    start = fit.switching._replace(drive=np.zeros((data.inputs.shape[-1], modes)))
+    start = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), start)
+    found = driven(data, _assumed(modes, width), start, CONFIG)
+    every = jax.tree.map(lambda x: x[None], found)
+    share = np.asarray(mode_shares(data, every, CONFIG), np.float64)[0]
+    return fit._replace(switching=jax.tree.map(lambda x: np.asarray(x, np.float64), found), share=share)
+
+
+def contact_fits(
+    train: Sequence[Episode], validation: Sequence[Episode], modes: int, scales: Scales, *, seed: int
+) -> list[ContactFit]:
+    """The likeliest modes of the training logs from every start."""
+    rows = padded_length(max(max(e.steps for e in (*train, *validation)), 1))  # logs alike share a program
+    data, held = (contact_regression(logs, scales, rows) for logs in (train, validation))
+    for part, name in ((data, "training"), (held, "validation")):
+        if not bool(part.seen.any()):
+            raise ValueError(
+                f"no {scales.span + 1} rows in a row were seen in any {name} log; expected some, to see what moves."
+            )
+    assumed = _assumed(modes, len(scales.floor))
+    starts = start_from_coefficients(data, _starts(data, modes, seed), CONFIG)
+    found = baum_welch(data, assumed, starts, CONFIG)
+    share = np.asarray(mode_shares(data, found, CONFIG), np.float64)
+    value = np.nan_to_num(np.asarray(mean_log_likelihood(held, found, CONFIG), np.float64), nan=-np.inf)
+    every = [jax.tree.map(lambda x, i=i: np.asarray(x[i], np.float64), found) for i in range(len(value))]
+    return [ContactFit(*one) for one in zip(every, share, value.tolist(), strict=True)]
+
+
+def _assumed(modes: int, channels: int) -> Structure:
+    # A gain is 0 or about 1: a prior of that width keeps a mode of few rows from inventing one.
+    return structure(np.arange(channels)[:, None], modes, precision=1.0)
+
+
+def _starts(data: Regression, modes: int, seed: int) -> np.ndarray:
+    """Gains to start from: clusters of the gains of short windows, and moments of motion beside a mode of rest."""
+    windows, random = _window_gains(data), np.random.default_rng(seed)
+    distinct = len(np.unique(windows, axis=0))
+    out = []
+    for k in range(RESTARTS):
+        means = KMeans(min(modes, distinct), n_init=1, random_state=seed * RESTARTS + k)  # pyright: ignore[reportArgumentType]
+        clusters = means.fit(windows).cluster_centers_
+        extra = windows[random.choice(len(windows), modes - len(clusters))] if len(clusters) < modes else clusters[:0]
+        out.append(np.concatenate([clusters, extra]))
+        out.append(_moments(data, modes, random))
+    return np.stack(out)[..., None]
+
+
+def _window_gains(data: Regression) -> np.ndarray:
+    """The gain of every channel over windows that overlap by half, shrunk to 0 where nothing drives it."""
+    moved, valid = np.asarray(data.response), np.asarray(data.valid)
+    drive = np.asarray(data.design[..., 0] * data.seen)
+    out = []
+    for first in range(0, max(moved.shape[1] - WINDOW, 0) + 1, WINDOW // 2):
+        part = slice(first, first + WINDOW)
+        up, down = (moved[:, part] * drive[:, part]).sum(1), (drive[:, part] ** 2).sum(1) + 4.0
+        out.append((up / down)[valid[:, part].any(1)])
+    return np.clip(np.concatenate(out), -1.5, 1.5)
+
+
+def _moments(data: Regression, modes: int, random: np.random.Generator) -> np.ndarray:
+    """A mode in which nothing responds, and others that respond as at some moments of motion."""
+    moved, drive = (np.asarray(x).reshape(-1, data.response.shape[-1]) for x in (data.response, data.design))
+    gain = np.zeros((modes, moved.shape[1]))
+    chance = (moved**2).sum(-1) * ((drive**2).sum(-1) > 0)
+    if chance.sum() > 0 and modes > 1:
+        picks = random.choice(chance.size, modes - 1, p=chance / chance.sum())
+        still = np.abs(drive[picks]) < 0.3  # of the noise floor
+        gain[1:] = np.clip(np.where(still, 0.0, moved[picks] / np.where(still, 1.0, drive[picks])), -0.5, 1.5)
+    return gain

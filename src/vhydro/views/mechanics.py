@@ -1,0 +1,71 @@
+"""Positions that forces move: what a port-Hamiltonian law is found from."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vhydro.episodes import Episode
+from vhydro.units import in_si
+from vhydro.views.view import looked_up, only
+
+LENGTHS, FORCES = ("m", "rad"), ("N", "N m")
+NONE, SCENE = "-", "scene"  # what belongs to the scene is no position that a force moves: a reference, a goal
+COMMANDED = re.compile(r"ref(erence)?\b|target|command|desired|setpoint", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class MechanicsView:
+    """Positions or angles, and the inputs that act on them; called with a log, the log of both in SI units."""
+
+    positions: tuple[str, ...]  # channels that are positions or angles
+    forces: tuple[str, ...] = ()  # inputs that are forces or torques, one for each position; "-" where there is none
+    carried_by: tuple[str, ...] = ()  # inputs that are velocities of the frame a position is measured in; "-": none
+    friction: tuple[float, ...] = ()  # known friction in N s/m, where no input is a force; nan: to be estimated
+
+    kind: ClassVar[str] = "mechanics"
+    example: ClassVar[str] = 'MechanicsView(positions=("angle",), forces=("torque",))'
+
+    def __post_init__(self):
+        n = len(self.positions)
+        if not n:
+            raise ValueError(f"no positions given; expected at least one. For example {self.example}.")
+        for what in ("forces", "carried_by", "friction"):
+            given = getattr(self, what)
+            if given and len(given) != n:
+                raise ValueError(
+                    f"{len(given)} {what.replace('_', ' ')} for {n} positions; expected one for each, "
+                    f"{'nan where unknown' if what == 'friction' else 'a dash where there is none'}."
+                )
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The raw channels it needs."""
+        return self.positions
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The raw inputs it needs."""
+        return tuple(dict.fromkeys(name for name in (*self.forces, *self.carried_by) if name != NONE))
+
+    def __call__(self, episode: Episode) -> Episode:
+        """The log of the positions and of the inputs that act on them."""
+        return only(looked_up(self, episode), self.positions, self.inputs)
+
+
+def mechanics_view(episodes: Sequence[Episode]) -> MechanicsView:
+    """The view of logs whose units say what is a position and what a force: one force for every position, in order.
+
+    What is called a reference, a target or a command was not measured, and is no position.
+    """
+    first = in_si(episodes[0])
+    measured = [c for c in first.channels if c.group != SCENE and not COMMANDED.search(c.name)]
+    positions = tuple(c.name for c in measured if c.unit in LENGTHS)
+    forces = tuple(c.name for c in first.inputs if c.unit in FORCES)
+    if not positions or len(forces) != len(positions):
+        shown = ", ".join(f"{c.name} ({c.unit or 'no unit'})" for c in (*first.channels, *first.inputs))
+        raise ValueError(
+            f"the log shows {len(positions)} positions in m or rad and {len(forces)} forces in N or N m, among "
+            f"{shown}; expected a force for every position. Say which is which: {MechanicsView.example}."
+        )
+    return MechanicsView(positions, forces)

@@ -1,0 +1,44 @@
+"""Channels as they are: for logs of which nothing is known but numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from vhydro.episodes import Episode
+from vhydro.views.view import looked_up, only
+
+
+@dataclass(frozen=True)
+class PlainView:
+    """Some channels and inputs; called with a log, the log of them in SI units."""
+
+    channels: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+
+    kind: ClassVar[str] = "plain"
+    example: ClassVar[str] = 'PlainView(channels=("pressure", "flow"), inputs=("valve",))'
+
+    def __post_init__(self):
+        if not self.channels:
+            raise ValueError(f"no channels given; expected at least one. For example {self.example}.")
+
+    def __call__(self, episode: Episode) -> Episode:
+        """The log of the named channels and inputs."""
+        return only(looked_up(self, episode), self.channels, self.inputs)
+
+
+def plain_view(episodes: Sequence[Episode]) -> PlainView:
+    """Every channel that is seen and changes in some log, and every input that does."""
+    first = episodes[0]
+    values, actions = (np.concatenate([getattr(e, what) for e in episodes]) for what in ("observations", "actions"))
+    seen = ~np.isnan(values)
+    spread = np.where(seen, values, -np.inf).max(0) > np.where(seen, values, np.inf).min(0)
+    channels = tuple(c.name for c, changes in zip(first.channels, spread, strict=True) if changes)
+    if not channels:
+        raise ValueError(
+            f"no channel of {first.source or 'the logs'} is ever seen to change; expected at least one that does."
+        )
+    moving = np.ptp(actions, axis=0) > 0 if len(actions) else np.zeros(len(first.inputs), bool)
+    return PlainView(channels, tuple(c.name for c, moves in zip(first.inputs, moving, strict=True) if moves))

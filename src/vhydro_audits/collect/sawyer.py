@@ -1,0 +1,90 @@
+"""Episodes of four table-top families on MuJoCo physics: a Sawyer stacks, searches and smooths, a VX300S tidies.
+
+They stand in for RoboTurk's Sawyer and BridgeData recordings; results on them are not results on those.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from vhydro_audits.collect.worker import Event, attempts_bar, interpreter, refuse_existing, run_worker
+
+Family = Literal["tower", "laundry", "search", "bridge"]
+FILES = {
+    "tower": "SawyerTower.hdf5",
+    "laundry": "SawyerLaundry.hdf5",
+    "search": "SawyerSearch.hdf5",
+    "bridge": "VX300SBridgeOcclusion.hdf5",
+}
+WORKER = Path(__file__).parent / "sawyer_worker"
+VARIABLE, FOLDER = "VHYDRO_SAWYER_PYTHON", ".venv-sawyer"
+REMEDY = (
+    f"Run `make sawyer` in the source folder, which creates {FOLDER}. Or run, in any Python 3.11 or later, "
+    "`pip install '.[sawyer]'` in that folder and then "
+    "`pip install --no-deps robosuite==1.5.2 robosuite_models==1.0.0` "
+    f"(with its own requirements robosuite asks for numpy < 2), and name that Python with --python or {VARIABLE}."
+)
+
+
+@dataclass(frozen=True)
+class SawyerConfig:
+    """Collect robot-arm episodes on MuJoCo physics, contact forces included, as robomimic-style HDF5."""
+
+    # what is done: stack three cubes, smooth a cloth (slow), clear a blocker away and lift the target, fill a bin
+    family: Annotated[Family, tyro.conf.Positional]
+    out: Path  # folder for the file, which is named after the family
+    episodes: int = 10  # how many to keep
+    seed: int = 0  # of places, motions and noise: the same seed gives the same arrays
+    policy: Literal["scripted", "noisy"] = "scripted"  # scripted keeps successes only, noisy failures too
+    python: Path | None = None  # interpreter that has robosuite; sought if not given
+    overwrite: bool = False  # replace a file of an earlier run
+
+    def __post_init__(self):
+        if self.episodes < 1:
+            raise ValueError(f"episodes is {self.episodes}; expected at least 1.")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; expected 0 or more.")
+
+    @property
+    def file(self) -> Path:
+        return self.out / FILES[self.family]
+
+
+def collect_sawyer(config: SawyerConfig) -> Path:
+    """The file of collected episodes, whole or not at all; shows progress and reports what came out."""
+    refuse_existing(config.out, (config.file,), overwrite=config.overwrite)
+    python = interpreter(config.python, VARIABLE, FOLDER, "robosuite", REMEDY)
+    config.out.mkdir(parents=True, exist_ok=True)
+    began, console = time.perf_counter(), Console()
+    with attempts_bar(console) as progress:
+        bar = progress.add_task(f"{config.family} ({config.policy})", total=config.episodes, failures=0)
+        done = run_worker(python, WORKER, _arguments(config), lambda event: _show(progress, bar, event))
+    console.print(summary(config, done, time.perf_counter() - began), highlight=False, soft_wrap=True)
+    return config.file
+
+
+def summary(config: SawyerConfig, done: Event, seconds: float) -> str:
+    """What came out, in two lines."""
+    lengths, successes, attempts = done["lengths"], done["successes"], done["attempts"]
+    kept = "and were kept" if config.policy == "scripted" else f"and {len(lengths)} were kept"
+    rate = f"{successes} of {attempts} attempts succeeded ({successes / attempts:.0%}) {kept}"
+    steps = f"{sum(lengths) / len(lengths):.0f} steps on average, {min(lengths)} to {max(lengths)}"
+    megabytes = config.file.stat().st_size / 1e6
+    return f"{rate}; {steps}.\n{config.file}: {megabytes:.1f} MB in {seconds:.0f} s."
+
+
+def _arguments(config: SawyerConfig) -> list[str]:
+    """What the worker is told."""
+    given = [f"--{name}={getattr(config, name)}" for name in ("episodes", "seed", "policy")]
+    return [config.family, str(config.file.absolute()), *given]
+
+
+def _show(progress: Progress, bar: TaskID, event: Event) -> None:
+    """Moves the bar on when an attempt has ended."""
+    if event["event"] == "episode":
+        progress.update(bar, completed=event["done"], failures=event["attempts"] - event["successes"])

@@ -1,0 +1,176 @@
+"""Grids of cells that can be killed at any moment, taken up again and spread over processes or machines.
+
+A cell is a dict of JSON scalars (task, condition, method, seed, …); a group is the cells that one call computes
+together, for instance all seeds in one program. An audit gives the groups and a top-level function `work(key, config)`
+that returns one record per cell of the group: the cell and its metrics. What `work` returns may depend on its
+arguments only: it runs in a process of its own, where nothing but them and the environment is known.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from vhydro_audits import places
+from vhydro_audits.store import Store, as_json, canonical, cell_text, claimed, opened
+
+SPEED_PERIOD = 3600.0  # seconds over which the time left is estimated: groups take minutes
+
+Work = Callable[[dict, dict], list[dict]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The cells that one call of an audit's `work` computes; with the config, `key` is all it is told."""
+
+    key: dict[str, Any]
+    cells: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Every cell of a complete grid, and what it took: wall-clock seconds of all runs, code and devices."""
+
+    cells: list[dict[str, Any]]
+    config: dict[str, Any]
+    seconds: float
+    commits: tuple[str, ...]
+    devices: tuple[str, ...]
+
+
+class GroupFailedError(RuntimeError):
+    """Groups that could not be computed; the others were, and are kept."""
+
+
+def run_grid(
+    groups: Sequence[Group],
+    work: Work,
+    config: dict[str, Any],
+    folder: Path,
+    *,
+    workers: int | None = None,
+    on: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    progress: bool = True,
+    fresh: bool = False,
+) -> Results:
+    """The results of every cell, in `folder/cells.jsonl.gz`; what is there already, of fewer seeds too, is kept.
+
+    `workers` is the number of processes, 0 this one; by default one per core, and at most eight on an accelerator.
+    """
+    config = as_json(config)
+    groups = [Group(as_json(group.key), tuple(as_json(list(group.cells)))) for group in groups]
+    names = _cell_names(groups)
+    texts = [cell_text(cell, names) for group in groups for cell in group.cells]
+    _refuse_twice([canonical(group.key) for group in groups], "group")
+    _refuse_twice(texts, "cell")
+    if workers is not None and workers < 0:
+        raise ValueError(f"workers is {workers}; expected 0 (this process) or a number of processes.")
+    with claimed(folder, fresh=fresh):
+        store = opened(folder, config, texts, names, fresh=fresh)
+        if store.complete and not store.holds_whole(texts, names):
+            store.unpack([(group.key, group.cells) for group in groups], names)
+        if not store.complete:
+            waiting = [group for group in groups if not store.holds(group.key)]
+            place = _place(partial(places.answer, work, config), waiting, workers, on, address)
+            store.begin()
+            with closing(place) as answers, _bar(progress) as bar:
+                failures = _kept(answers, waiting, store, names, bar, total=len(texts))
+            _refuse_failed(failures, len(groups), folder)
+            store.finish([group.key for group in groups], names)
+    run = store.run
+    return Results(store.cells(), config, run["seconds"], tuple(run["commits"]), tuple(run["devices"]))
+
+
+def _cell_names(groups: Sequence[Group]) -> tuple[str, ...]:
+    """The keys of every cell, which must be the same for all and hold one value each."""
+    cells = [cell for group in groups for cell in group.cells]
+    if not cells:
+        raise ValueError("the grid has no cells; expected at least one. Give it a task, a method and a seed.")
+    names = tuple(cells[0])
+    for cell in cells:
+        if set(cell) != set(names):
+            raise ValueError(f"cell {cell} has other keys than cell {cells[0]}; expected the same for all.")
+        if any(isinstance(value, dict | list) for value in cell.values()):
+            raise ValueError(f"cell {cell} holds a list or a dict; expected numbers and text, to be told apart by.")
+    return names
+
+
+def _refuse_twice(texts: Sequence[str], what: str) -> None:
+    text, count = Counter(texts).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{what} {text} is {count} times in the grid; expected once.")
+
+
+def _place(
+    question: places.Question, groups: Sequence[Group], workers: int | None, on: str, address: str | None
+) -> places.Answers:
+    """The answers to all groups, as they come from where they are computed."""
+    keys = [group.key for group in groups]
+    if on == "ray":
+        return places.on_ray(question, keys, address)
+    if on != "local" or address is not None:
+        raise ValueError(f"on is {on!r} and address {address!r}; expected 'local', or 'ray' with or without one.")
+    count = places.suitable_workers() if workers is None else workers
+    return places.in_processes(question, keys, count) if count else places.in_this_process(question, keys)
+
+
+def _bar(progress: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    return Progress(*columns, *times, disable=not progress, speed_estimate_period=SPEED_PERIOD)
+
+
+def _kept(
+    answers: places.Answers,
+    groups: Sequence[Group],
+    store: Store,
+    names: Sequence[str],
+    bar: Progress,
+    *,
+    total: int,
+) -> dict[str, str]:
+    """Why groups failed, by their key, after all others were kept."""
+    failures: dict[str, str] = {}
+    task = bar.add_task("cells", total=total, completed=total - sum(len(group.cells) for group in groups))
+    for position, (records, error, device) in answers:
+        group = groups[position]
+        reason = error if records is None else _mismatch(group, records, names)
+        if records is None or reason:
+            failures[canonical(group.key)] = reason
+            bar.update(task, description=f"cells, {len(failures)} groups failed")
+            continue
+        store.keep(group.key, records, device)
+        bar.advance(task, len(group.cells))
+    return failures
+
+
+def _mismatch(group: Group, records: Any, names: Sequence[str]) -> str:
+    """What is wrong with the records of a group; empty where there is one for each of its cells."""
+    if not (isinstance(records, list) and all(isinstance(record, dict) for record in records)):
+        return f"work returned {type(records).__name__}; expected a list of dicts, one per cell."
+    found = Counter(cell_text(record, names) for record in records)
+    asked = Counter(cell_text(cell, names) for cell in group.cells)
+    if found == asked:
+        return ""
+    odd = [*(asked - found), *(found - asked)][0]
+    return f"work returned {len(records)} records, expected one for each of {len(group.cells)} cells; first odd: {odd}"
+
+
+def _refuse_failed(failures: dict[str, str], total: int, folder: Path) -> None:
+    if not failures:
+        return
+    key, reason = next(iter(failures.items()))
+    last = reason.strip().splitlines()[-1]
+    error = GroupFailedError(
+        f"{len(failures)} of {total} groups failed; the other {total - len(failures)} are kept in {folder}, "
+        f"and running again computes only what is missing. The first, {key}: {last}"
+    )
+    for key, reason in failures.items():
+        error.add_note(f"{key}:\n{reason}")
+    raise error

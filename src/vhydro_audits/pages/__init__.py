@@ -1,0 +1,1 @@
+"""Result pages of the audits, made from their result files; no model runs here."""

@@ -1,0 +1,353 @@
+"""The page of the modes audit: the numbers it must hold, the rivals it must not hide, the files it must refuse."""
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from vhydro.report.timeline import COLOURS
+from vhydro_audits.pages.modes import headline, loss_words, reading_table, task_lines, theorem_words, write_modes_page
+from vhydro_audits.pages.modes_figures import (
+    aligned,
+    dark_figure,
+    histogram_figure,
+    place_of,
+    summed_confusion,
+    summed_counts,
+    theorem_figure,
+    timeline_figure,
+)
+from vhydro_audits.pages.results import Results
+from vhydro_audits.pages.results import read_results as read_any
+from vhydro_audits.pages.tables import Line, folded_tables, metric_table
+from vhydro_audits.spec import MODES
+
+ARI = MODES.metric("ari")
+KEYS = [m.key for m in MODES.methods]
+TASKS = {"maniskill": ("PushCube", "PokeCube")}
+CLASSES = {"configuration": ["none", "hand+peg", "cube+peg, hand+peg"]}
+REGIMES = ["free", "impact", "sustained"]
+GOOD = {"mode_f1": 0.97, "ari": 0.95, "change_point_f1": 0.9, "purity": 0.98, "raw_ari": 0.8, "modes": 3.0}
+WORSE = {"mode_f1": 0.7, "ari": 0.5, "change_point_f1": 0.4, "purity": 0.9, "raw_ari": 0.5, "modes": 3.0}
+PAPER = {"mode_f1": 0.724, "ari": 0.647, "change_point_f1": 0.652, "purity": 0.919}
+PUBLISHED = ("full", "no-support", "hmm", "no-mode")
+
+
+class Place(NamedTuple):
+    """Which family, sight, labels and method a number is of."""
+
+    family: str
+    occlusion: float
+    labels: str
+    method: str
+
+
+def read_results(folder: Path) -> Results:
+    return read_any(MODES, folder)
+
+
+def scores(p: Place) -> dict:
+    dark = 0.05 if p.method == "full" else 0.1
+    numbers = dict.fromkeys(MODES.numbers, 0.5) | (GOOD if p.method in ("full", "auto", "particles") else WORSE)
+    return numbers | {"ari": numbers["ari"] - (dark if p.occlusion else 0.0)}
+
+
+def path(rng: np.random.Generator, runs: int = 6, values: int = 3) -> dict:
+    starts = [0, *sorted(rng.choice(np.arange(1, 100), runs - 1, replace=False).tolist())]
+    return {"rows": 100, "starts": starts, "values": rng.integers(0, values, runs).tolist()}
+
+
+def theorem(rng: np.random.Generator) -> dict:
+    points = []
+    for k in range(20):
+        bound = -float(rng.exponential(4))
+        points.append([10, bound, bound - float(rng.exponential(3)), int(k < 15), 1, 0.02, 0.3, 0.1])
+    return {"segments": 20, "conditions": 15, "held": 15, "points": points}
+
+
+def extras(p: Place, seed: int, rng: np.random.Generator) -> dict:
+    """What only the cells of full hold."""
+    classes = CLASSES.get(p.labels, REGIMES)
+    found: dict[str, Any] = {"words": ["nothing", "peg with the hand", "cube and peg with the hand"]}
+    found |= {"classes": classes, "dt": 0.05, "truth": path(rng)} if seed == 0 else {"classes": classes}
+    if p.labels == "configuration":
+        found["theorem"] = theorem(rng)
+    if p.labels == "proxy" and not p.occlusion:
+        edges = np.linspace(-2, 2, 41).round(3).tolist()
+        counts = {name: np.histogram(rng.normal(k - 1, 0.5, 400), edges)[0].tolist() for k, name in enumerate(REGIMES)}
+        found |= {"thresholds": [0.5, 4.0], "histogram": {"edges": edges, "counts": counts}}
+        found |= {"score": np.exp(rng.normal(size=100)).round(4).tolist()} if seed == 0 else {}
+    return found
+
+
+def cell(p: Place, task: str, seed: int, rng: np.random.Generator) -> dict:
+    out = {"experiment": "modes", "task": task, "seed": seed, "reading": "modes" if seed else "contact"}
+    out |= p._asdict() | scores(p) | {"confusion": [[90, 5, 5], [3, 40, 7], [0, 10, 60]]}
+    out |= {"shown": path(rng)} if seed == 0 else {}
+    return out | (extras(p, seed, rng) if p.method == "full" else {})
+
+
+def row(p: Place, task: str | None) -> dict:
+    beside = p.method in PUBLISHED and p.labels == "proxy" and not p.occlusion
+    numbers = scores(p) | {f"{key}_sem": 0.01 for key in MODES.numbers}
+    named = {} if task is None else {"task": task}
+    return p._asdict() | numbers | named | {"seeds": 2, "published": PAPER if beside else None}
+
+
+def written_folder(
+    folder: Path, tasks=TASKS, methods=KEYS, levels=(0.0, 0.5), labels=MODES.known["labels"], seeds=2, **meta
+) -> Path:
+    rng = np.random.default_rng(7)
+    places = [Place(*p) for p in product(tasks, levels, labels, methods)]
+    cells = [cell(p, task, seed, rng) for p in places for task in tasks[p.family] for seed in range(seeds)]
+    rows = [row(p, task) for p in places for task in (None, *tasks[p.family])]
+    about = {"commit": "abc1234", "device": "some device", "seconds": 1234.0, "seeds": seeds}
+    about |= {"config": {"burst": 8, "data": "where/it/lies", "logs": {"PushCube": "f00"}}} | meta
+    (folder / "cells.jsonl").write_text("".join(json.dumps(c) + "\n" for c in cells), "utf-8")  # read as it is
+    (folder / "summary.json").write_text(json.dumps({"meta": about, "rows": rows}), "utf-8")
+    return folder
+
+
+def changed(folder: Path, where, **values) -> Path:
+    """The folder with other numbers in the rows that `where` picks."""
+    file = folder / "summary.json"
+    summary = json.loads(file.read_text("utf-8"))
+    picked = [r for r in summary["rows"] if where(r)]
+    assert picked
+    for r in picked:
+        r.update(values)
+    file.write_text(json.dumps(summary), "utf-8")
+    return folder
+
+
+def recorded(folder: Path, where, **values) -> Path:
+    """The folder with other values in the cells that `where` picks; a value of None takes the name away."""
+    file = folder / "cells.jsonl"
+    cells = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    for c in filter(where, cells):
+        c.update(values)
+        for name in [name for name, value in values.items() if value is None]:
+            del c[name]
+    file.write_text("".join(json.dumps(c) + "\n" for c in cells), "utf-8")
+    return folder
+
+
+def of(**names):
+    """Whether a record has these values; a task of None is a family's mean."""
+    return lambda r: all(r.get(name) == value for name, value in names.items())
+
+
+def drawn(figure: go.Figure | None) -> Any:
+    """What is drawn; of any type, for plotly's own annotations do not know it."""
+    assert figure is not None
+    return figure.data
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return written_folder(tmp_path)
+
+
+def test_the_page_stands_alone_and_holds_its_parts_in_order(folder):
+    before = {p.name for p in folder.iterdir()}
+    text = write_modes_page(folder).read_text("utf-8")
+    assert {p.name for p in folder.iterdir()} == before | {"index.html"}
+    assert text.count("<script src") == 0
+    assert text.count("id='plotly'") == 1
+    parts = ("<h1>Contact modes", "id='dark'", "<table", "One log of every task", "id='timeline-PushCube'",
+             "The other 1 tasks", "id='timeline-PokeCube'", "truly were", "id='confusions'", "id='scores'",
+             "Thm 2, measured", "id='theorem'", "How modes are read", "how to run it again", "What the words mean",
+             "<footer>")  # fmt: skip
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "abc1234 · some device · 1,234 s · 2 seeds · burst 8<" in text
+    assert "where/it/lies" not in text
+    assert len(text) < 5e6
+
+
+def test_a_run_with_hardly_anything_in_it_still_has_a_page(tmp_path):
+    tasks = {"sawyer-bridge": ("tower",)}
+    folder = written_folder(tmp_path, tasks, methods=["hmm"], levels=(0.5,), labels=("regime",), seeds=1, config=None)
+    names = ("reading", "confusion", "shown", "mode_f1")
+    recorded(folder, lambda c: True, **dict.fromkeys(names))
+    text = write_modes_page(folder).read_text("utf-8")
+    assert "Full was not run in full sight." in text
+    assert "This is a small run: in full the audit has 20 seeds and every task. 1 seed, 1 cells" in text
+    assert "timeline-tower" not in text
+    assert text.count("id='plotly'") == 1
+
+
+def test_the_headline_has_the_peer_and_the_paper_beside_ours_whoever_is_better(folder):
+    words = headline(read_results(folder))
+    assert "Against the simulator’s contacts full has an ARI of 0.950 on maniskill (hmm 0.500)" in words
+    assert "Against the paper’s proxy labels full has an ARI of 0.950 on maniskill (paper 0.647, hmm 0.500)" in words
+    assert words.endswith("Another method is ahead in 0 of 24 comparisons by task.")
+
+
+def test_the_loss_in_the_dark_stands_beside_that_of_every_method_with_something_to_lose(folder):
+    dark = {"labels": "configuration", "occlusion": 0.5, "task": None}
+    changed(folder, of(method="no-mode", labels="configuration"), ari=0.0)
+    changed(folder, of(method="changes", **dark), ari=0.47)
+    words = loss_words(read_results(folder))
+    assert words.startswith("When half is hidden, on maniskill full loses 0.050 (changes 0.030, ")
+    assert "no-mode" not in words
+    pair = next(t for t in drawn(dark_figure(read_results(folder))) if t.name == "changes")
+    assert list(pair.x) == [0.47, 0.5]
+
+
+def test_one_segment_outside_its_bound_is_counted_and_a_red_cross(folder):
+    assert "hold on 120 of 160 segments (75\u00a0%); there its bound holds on 120." in theorem_words(
+        read_results(folder)
+    )
+    point = [10, -6.0, -2.0, 1, 0, 0.02, 0.01, 0.2]
+    one = {"segments": 30, "conditions": 16, "held": 15, "points": [point]}
+    recorded(folder, of(method="full", labels="configuration", task="PushCube", seed=0, occlusion=0.0), theorem=one)
+    results = read_results(folder)
+    words = theorem_words(results)
+    assert "hold on 121 of 170 segments (71\u00a0%); there its bound holds on 120." in words
+    assert "the transferred bound holds on 105 of 106" in words
+    (cross,) = [t for t in drawn(theorem_figure(results)) if t.name == "does not hold"]
+    np.testing.assert_allclose([*cross.x, *cross.y], -np.log10([2, 6]), rtol=1e-6)  # of their numbers of zeros
+
+
+def test_a_misassignment_of_nothing_is_drawn_at_the_edge(folder):
+    points = [[10, None, None, 1, 1, None, None, None], [10, -300.0, -400.0, 1, 1, 0.0, 0.0, 0.0]]
+    some = {"segments": 2, "conditions": 2, "held": 2, "points": points}
+    recorded(folder, of(method="full", labels="configuration"), theorem=some)
+    sound = next(t for t in drawn(theorem_figure(read_results(folder))) if t.name == "conditions hold")
+    np.testing.assert_allclose([*sound.x, *sound.y], -np.log10([300, 300]), rtol=1e-6)
+    assert list(sound.customdata) == [16]
+
+
+def test_every_task_where_a_rival_is_ahead_is_named(folder):
+    place = {"labels": "configuration", "occlusion": 0.0}
+    changed(folder, of(method="ar-hmm", task="PushCube", **place), ari=0.97)
+    changed(folder, of(method="no-support", task="PokeCube", **place), ari=0.955)
+    changed(folder, of(method="auto", task="PokeCube", **place), ari=0.99)  # ours as well, and no rival
+    results = read_results(folder)
+    lines = task_lines(results, "configuration")
+    table = folded_tables(results, lines, [ARI])
+    assert "full is ahead of all that are not ours in 2 of 4 lines, behind in 2<" in table
+    assert (
+        "Behind in PushCube (ar-hmm 0.970 against 0.950, beyond one SEM); "
+        "PokeCube (no-support 0.955 against 0.950, within one SEM)." in table
+    )
+    assert "Another method is ahead in 2 of 24 comparisons by task." in headline(results)
+    assert "<b>0.970</b>" in table
+    assert "<b>0.990</b>" in table
+    assert "<b>0.955</b>" not in table
+
+
+def test_one_seed_has_no_standard_error_to_be_beyond(folder):
+    changed(folder, of(method="slds", task="PushCube"), ari=0.99, ari_sem=None)
+    results = read_results(folder)
+    assert "(slds 0.990 against 0.950)" in folded_tables(results, task_lines(results, "proxy"), [ARI])
+
+
+def test_the_paper_stands_beside_its_methods_and_labels_only(folder):
+    results = read_results(folder)
+    proxy = metric_table(results, ARI, [Line("all", place_of("maniskill", "proxy"))])
+    assert proxy.count("<i>0.647</i>") == 4
+    assert proxy.count("class='wrong'") == 3  # its three baselines are better than ours here
+    assert "<i>" not in metric_table(results, ARI, [Line("all", place_of("maniskill", "configuration"))])
+    tasks = metric_table(results, ARI, task_lines(results, "proxy"))
+    assert tasks.count("<i>0.647</i>") == 2 * 4
+
+
+def test_readings_are_counted_beside_the_modes_as_they_are(folder):
+    recorded(folder, of(method="full", labels="proxy", occlusion=0.0), reading="regime")
+    line = reading_table(read_results(folder)).partition("<td>proxy, full</td>")[2].partition("</tr>")[0]
+    assert line.startswith("<td>·</td><td>·</td><td>·</td><td>4</td><td>0.950<i>0.800</i></td>")
+
+
+def test_modes_have_the_colour_of_the_class_that_most_of_their_rows_have(folder):
+    swapped = [[1, 9, 0], [8, 1, 1], [0, 9, 1]]
+    path = {"rows": 10, "starts": [0, 4, 6], "values": [0, 1, 2]}
+    picked = of(method="hmm", labels="configuration", task="PushCube", seed=0, occlusion=0.0)
+    recorded(folder, picked, confusion=swapped, shown=path)
+    figure = timeline_figure(read_results(folder), "maniskill", "PushCube")
+    assert figure is not None
+    names = [t.name for t in drawn(figure)]
+    assert names[:4] == ["score", "<b>truth</b>", "<b>regime</b>", "<b>proxy</b>"]
+    assert names[4:] == [key for key in KEYS if key != "no-mode"]
+    bar = next(t for t in drawn(figure) if t.name == "hmm")
+    assert list(bar.marker.color) == [COLOURS[1], COLOURS[0], COLOURS[1]]
+    assert (list(bar.base), list(bar.x)) == ([0.0, 0.2, 0.3], [0.2, 0.1, 0.2])
+
+
+def test_confusions_are_summed_whatever_modes_and_classes_are_numbered(folder):
+    picked = {"method": "full", "labels": "configuration", "task": "PushCube", "occlusion": 0.0}
+    names = CLASSES["configuration"]
+    recorded(folder, of(seed=0, **picked), confusion=[[9, 1, 0], [0, 0, 5], [0, 7, 2], [0, 3, 0]])
+    recorded(folder, of(seed=1, **picked), confusion=[[6, 0], [1, 4]], classes=[names[2], names[1], names[0]])
+    found = summed_confusion(read_results(folder), "maniskill", "PushCube")
+    assert found is not None
+    classes, counts, seeds = found
+    assert (classes, seeds) == (names, 2)
+    assert counts.tolist() == [[9, 1, 0], [0, 11, 3], [0, 0, 11], [0, 3, 0]]
+
+
+def test_a_mode_without_a_row_of_a_class_is_not_its_partner():
+    assert aligned(np.array([[6.0, 0.0], [1.0, 0.0]])).tolist() == [[6, 0], [0, 0], [1, 0]]
+
+
+def test_seeds_with_other_configurations_are_left_out_of_the_confusion(folder):
+    picked = of(method="full", labels="configuration", task="PushCube", seed=1)
+    recorded(folder, picked, confusion=[[5, 0], [0, 5]], classes=["none", "hand+peg"])
+    found = summed_confusion(read_results(folder), "maniskill", "PushCube")
+    assert found is not None
+    assert found[2] == 1
+
+
+def test_histograms_with_other_edges_are_added_bin_by_bin():
+    first = {"edges": [0.0, 1.0, 2.0], "counts": {"free": [4, 2]}}
+    second = {"edges": [1.0, 3.0, 5.0], "counts": {"free": [6, 1]}}
+    counts = summed_counts([first, second], "free", np.array([0.0, 1.0, 2.0, 5.0]))
+    assert counts.tolist() == [4.0, 5.0, 4.0]
+    assert summed_counts([first], "impact", np.array([0.0, 2.0])).tolist() == [0.0]
+
+
+def test_histograms_are_drawn_as_shares_of_a_regime(folder):
+    counts = {"free": [1, 3], "impact": [0, 0], "sustained": [2, 0]}
+    recorded(folder, of(method="full", task="PushCube"), histogram={"edges": [-1.0, 0.0, 1.0], "counts": counts})
+    traces = drawn(histogram_figure(read_results(folder)))[:2]
+    assert [(t.name, list(t.y)) for t in traces] == [("free", [0.25, 0.75, 0.0]), ("sustained", [1.0, 0.0, 0.0])]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("method", "full-contact", "has the method 'full-contact'; expected one of full, auto"),
+        ("labels", "colour", "has the labels 'colour'"),
+        ("task", "tower", "has the task 'tower'; expected one of PushCube"),
+        ("seed", None, "has no seed"),
+        ("shown", {"rows": 5, "starts": [0, 7], "values": [1, 2]}, "has a path of 5 rows"),
+        ("theorem", {"segments": 1, "conditions": 1, "held": 1, "points": [[1.0]]}, "expected 8 numbers each"),
+    ],
+)
+def test_a_cell_that_would_be_left_out_or_misread_is_refused(folder, name, value, words):
+    recorded(folder, of(method="hmm", labels="proxy"), **{name: value})
+    with pytest.raises(ValueError, match=re.escape(words)):
+        write_modes_page(folder)
+
+
+def test_files_that_are_missing_broken_or_empty_are_refused(folder):
+    summary = folder / "summary.json"
+    changed(folder, of(method="hmm"), ari="0.5")
+    with pytest.raises(ValueError, match="'0.5' as its ari; expected a number or null"):
+        read_results(folder)
+    summary.write_text('{"rows": []}', "utf-8")
+    with pytest.raises(ValueError, match="and 0 rows; expected some"):
+        read_results(folder)
+    summary.write_text("{", "utf-8")
+    with pytest.raises(ValueError, match="does not read as JSON"):
+        read_results(folder)
+    summary.unlink()
+    with pytest.raises(ValueError, match="is not there; expected a file that the modes audit writes"):
+        write_modes_page(folder)
+    assert not (folder / "index.html").exists()

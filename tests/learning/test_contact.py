@@ -1,0 +1,192 @@
+"""Contact modes without labels: what is found where the truth is known, and what may not matter."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from known_logs import BODIES, cloth_log, hand_log
+from vhydro.episodes import Contact, Episode
+from vhydro.learning import contact_modes
+from vhydro.learning.contact import ContactFit, contact_fits, driven_fit, floors, geometry_of, scales_of, sensor_noise
+from vhydro.learning.contact_modes import contact_start, contact_words, patterns, things_of
+from vhydro.learning.start import Tried, best_count
+from vhydro.learning.switching import Switching
+from vhydro.modes import adjusted_rand
+from vhydro.occlusion import occlude
+from vhydro.smoother import smooth_log
+from vhydro.views import contact_view
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def logs() -> list[Episode]:
+    return [hand_log(seed) for seed in range(10)]
+
+
+@pytest.fixture(scope="module")
+def view(logs):
+    return contact_view(logs[:6])
+
+
+@pytest.fixture(scope="module")
+def found(logs, view):
+    return contact_start(view, logs[:6], logs[6:8], 2, seed=0)
+
+
+def paths(found, view, logs, level: float = 0.0) -> np.ndarray:
+    out = []
+    for i, log in enumerate(logs):
+        seen = view(log)
+        if level:
+            places = [c.name for c in seen.channels if c.group in BODIES]
+            dark = occlude(seen.select(places), level, key=jax.random.key(i))
+            values = np.concatenate([dark.observations, seen.observations[:, len(places) :]], 1)
+            seen = replace(seen, observations=values)
+        out.append(smooth_log(found.model, seen, key=KEY).path)
+    return np.concatenate(out)
+
+
+def truth(logs) -> np.ndarray:
+    return np.concatenate([log.labels["configuration"] for log in logs])
+
+
+def test_modes_are_the_contacts(found, view, logs):
+    assert adjusted_rand(paths(found, view, logs[8:]), truth(logs[8:])) > 0.95
+    assert found.names == ("nothing", "cup with the hand, the fingers on something")
+    assert found.couples.tolist() == [[False] * 4, [True, False, True, False]]
+    assert found.collapsed == ()
+
+
+def test_half_in_the_dark_most_of_it_is_still_told(found, view, logs):
+    assert adjusted_rand(paths(found, view, logs[8:], 0.5), truth(logs[8:])) > 0.85
+
+
+def test_labels_and_forces_change_no_bit(found, view, logs):
+    random = np.random.default_rng(1)
+    force = Contact(("hand", "cup"), random.random(61), random.random(61))
+    shuffled = [replace(e, labels={"configuration": random.integers(0, 5, 61)}, contacts=(force,)) for e in logs]
+    again = contact_start(view, shuffled[:6], shuffled[6:8], 2, seed=0)
+    for a, b in zip(jax.tree.leaves(found.model), jax.tree.leaves(again.model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(paths(found, view, logs[8:]), paths(again, view, shuffled[8:]))
+
+
+def test_auto_stops_where_modes_couple_the_same(logs, view, monkeypatch):
+    monkeypatch.setattr(contact_modes, "MOST", 3)
+    chosen = contact_start(view, logs[:6], logs[6:8], seed=0)
+    assert [t.modes for t in chosen.tried] == [1, 2, 3]
+    assert chosen.tried[1].validation > chosen.tried[0].validation + 1
+    assert chosen.model.modes == 2 + (chosen.tried[2].distinct == 3)
+
+
+def test_the_most_modes_that_all_differ_and_are_likelier_are_chosen():
+    rows = [Tried(1, -5.0, 1), Tried(2, -3.0, 2), Tried(3, -2.0, 2), Tried(4, -1.0, 4), Tried(5, -1.5, 5)]
+    assert best_count(rows) == 3
+    assert best_count(rows[:3]) == 1
+    assert best_count([Tried(1, -5.0, 1), Tried(2, -6.0, 2)]) == 0
+
+
+def test_the_chain_learns_that_contact_begins_when_fingers_close(logs, view):
+    """Fingers close in the very steps in which the cup begins to be held: the driven chain is likelier for it."""
+    seen, held = [view(e) for e in logs[:6]], [view(e) for e in logs[6:8]]
+    scales = scales_of(seen)
+    fit = max(contact_fits(seen, held, 2, scales, seed=0), key=lambda f: f.validation)
+    geometry = geometry_of(seen, scales, BODIES)
+    told = driven_fit(fit, seen, scales, geometry)
+    grasps = int(np.argmax(patterns(told.switching.coefficients[..., 0], things_of(seen[0], view)).sum(1)))
+    opening = told.switching.drive[-2:, grasps] - told.switching.drive[-2:, 1 - grasps]
+    assert (opening < 0).all()  # narrow, and closing
+    np.testing.assert_allclose(told.share, fit.share, atol=0.05)
+    assert not fit.switching.drive.size
+
+
+def test_sensor_noise_is_estimated_and_not_assumed(logs, view):
+    random = np.random.default_rng(2)
+    noisy = [replace(e, observations=e.observations.copy()) for e in logs]
+    for e in noisy:
+        e.observations[:, 5:8] += 3e-3 * random.normal(size=(61, 3))
+    seen = [view(e) for e in noisy]
+    size = sensor_noise(seen)
+    # The cup rests in half of the rows: of so many windows the quiet ones show the noise to a tenth or so.
+    np.testing.assert_allclose(size[:3], 3e-3, rtol=0.25)
+    assert (size[3:6] < 3e-5).all()
+    assert not size[6:].any()  # encoders count as exact
+    assert scales_of(seen).span == 3  # displacements over several rows, for one step drowns
+    assert scales_of([view(e) for e in logs]).span == 1
+    found = contact_start(view, noisy[:6], noisy[6:8], 2, seed=0)
+    np.testing.assert_allclose(found.model.emission.noise[:3] * found.model.scale[:3], size[:3], rtol=0.1)
+    assert adjusted_rand(paths(found, view, noisy[8:]), truth(logs[8:])) > 0.9
+
+
+def test_bodies_that_are_hidden_while_learning_do_no_harm(logs, view):
+    dark = []
+    for i, log in enumerate(logs[:8]):
+        values = log.observations.copy()
+        values[:, 8:] = np.nan  # the plate in no log, the cup not at first
+        values[0 if i else slice(None), 5:8] = np.nan
+        dark.append(replace(log, observations=values))
+    found = contact_start(view, dark[:6], dark[6:], 2, seed=0)
+    assert adjusted_rand(paths(found, view, logs[8:]), truth(logs[8:])) > 0.9
+    nothing = [replace(log, observations=np.where(np.arange(11) < 5, log.observations, np.nan)) for log in logs[:3]]
+    assert contact_start(view, nothing[:2], nothing[2:], 2).model.modes == 2  # hand and fingers alone still tell
+    short = [replace(log, observations=log.observations[:1], actions=log.actions[:0], labels={}) for log in logs[:2]]
+    with pytest.raises(ValueError, match="in any validation log"):
+        contact_start(view, logs[:2], short, 2)
+
+
+def test_too_many_modes_are_reported_as_collapsed(logs, view):
+    many = contact_start(view, logs[:6], logs[6:8], 4, seed=0)
+    assert many.collapsed
+    assert (len(many.names), many.model.modes) == (4, 4)
+
+
+def test_bad_calls_are_refused(logs, view):
+    with pytest.raises(ValueError, match="0 validation logs"):
+        contact_start(view, logs, [], 2)
+    with pytest.raises(ValueError, match="modes is 0"):
+        contact_start(view, logs[:2], logs[2:], 0)
+    still = replace(logs[0], observations=np.repeat(logs[0].observations[:1], 61, 0))
+    with pytest.raises(ValueError, match="nothing moves in any of the logs"):
+        floors([view(still)])
+
+
+def test_words():
+    things = (*BODIES, "gripper", "end_effector")
+    words = contact_words(np.array([True, True, False, True]), things)
+    assert words == "cup and plate with the hand, the hand held back"
+
+
+def test_a_start_with_a_mode_of_a_few_odd_rows_is_the_last_resort():
+    small = Switching(np.zeros((2, 2, 1)), np.ones((2, 2)), np.zeros((2, 2)), np.zeros((0, 2)), np.zeros(2))
+    whole, odd = (ContactFit(small, np.array(share), v) for share, v in (([0.6, 0.4], -3.0), ([0.995, 0.005], -1.0)))
+    assert max([odd, whole], key=contact_modes._worth) is whole
+    assert max([odd], key=contact_modes._worth) is odd
+
+
+def test_a_cloth_goes_with_the_hand_that_pulls_it():
+    logs = [cloth_log(seed) for seed in range(8)]
+    view = contact_view(logs)
+    found = contact_start(view, logs[:5], logs[5:7], 2, seed=0)
+    assert found.names == ("nothing", "cloth with the hand")
+    path = smooth_log(found.model, view(logs[7]), key=KEY).path
+    assert adjusted_rand(path, logs[7].labels["pulled"]) > 0.8
+    assert found.model.kernel.drive is None  # without fingers, and without a place of its own, nothing drives the chain
+
+
+def test_a_cup_that_is_carried_in_the_dark_is_followed(found, view, logs):
+    """The hand is seen and the cup is not: where it goes is told by the hand that holds it."""
+    log = view(logs[8].unlabelled())
+    held = np.flatnonzero(logs[8].labels["configuration"])
+    values = log.observations.copy()
+    values[held[0] + 3 : held[-1] + 1, :3] = np.nan
+    part = replace(log, observations=values[: held[-1] + 1], actions=log.actions[: held[-1]])
+    belief = smooth_log(found.model, part, key=KEY)
+    dark = slice(held[0] + 3, held[-1] + 1)
+    scale, shift = (np.asarray(x[:3]) for x in (found.model.scale, found.model.shift))
+    where, deviation = belief.mean[dark, :3] * scale + shift, np.sqrt(belief.variance[dark, :3]) * scale
+    gone = np.abs(log.observations[dark, :3] - log.observations[held[0] + 2, :3])
+    assert (gone / deviation).max() > 15
+    assert np.sqrt((((where - log.observations[dark, :3]) / deviation) ** 2).mean()) < 2
