@@ -210,8 +210,16 @@ def test_probabilities_add_up_however_far_off_a_reading_is(far):
     assert np.isfinite(belief.moments.mean).all()
 
 
-@pytest.mark.parametrize("far", [1e300, 1e18])
-def test_a_number_that_the_model_cannot_square_is_refused(far):
+@pytest.mark.parametrize("engine", ["merged", "drawn"])
+def test_an_absurd_reading_leaves_finite_numbers(engine):
+    log = small_log(20, 0.0)
+    log.observations[3, 0] = 1e30
+    belief = filter(small_model(), log, key=KEY, settings=FilterSettings(engine=engine))
+    assert all(np.isfinite(part).all() for part in belief.moments)
+
+
+@pytest.mark.parametrize("far", [1e300, 1e38])
+def test_a_number_that_the_model_has_none_for_is_refused(far):
     log = small_log(20, 0.0)
     log.observations[3, 0] = far
     with pytest.raises(ValueError, match="expected at most .* Put NaN where a reading is none"):

@@ -285,13 +285,13 @@ def _prepared(model, proposal, settings, episodes, key):
 
 
 def reach(model: HybridModel) -> tuple[np.ndarray, np.ndarray]:
-    """The largest reading of every channel and the largest value of every input that the model can compute with.
+    """The largest reading of every channel and the largest value of every input that the model has numbers for.
 
-    Beyond it the square of a number is none any more, in the model's units and precision.
+    What is merely absurd is a fault for the filter to find; beyond this it would be none in the model's precision.
     """
-    most = np.sqrt(np.finfo(model.dtype).max) / 100
-    scale, shift, inputs = (np.asarray(x, np.float64) for x in (model.scale, model.shift, model.action_scale))
-    return np.abs(shift) + most * scale, most * inputs
+    most = float(np.finfo(model.dtype).max) / 100
+    scale, inputs = (np.minimum(np.asarray(x, np.float64), 1.0) for x in (model.scale, model.action_scale))
+    return most * scale, most * inputs
 
 
 def refuse_out_of_range(
@@ -305,7 +305,7 @@ def refuse_out_of_range(
             name, value = f"'{model.channels[column]}'" if what == "channel" else column, values[row, column]
             raise ValueError(
                 f"{what} {name} is {value:.3g} at row {row}; expected at most {limit[column]:.3g}, the most that the "
-                "model can compute with. Put NaN where a reading is none."
+                "model has numbers for. Put NaN where a reading is none."
             )
 
 
