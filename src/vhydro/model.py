@@ -20,7 +20,7 @@ from vhydro.gap import GapDrive
 from vhydro.gaussian import factor_of
 from vhydro.library import Library
 from vhydro.network import Network, network
-from vhydro.small import beside, log_softmax, over, pick
+from vhydro.small import beside, log_softmax, matvec, over, pick
 
 
 class Branches(eqx.Module):
@@ -76,6 +76,7 @@ class HybridModel(eqx.Module):
     calibration: Calibration | None = None  # of the belief's intervals; see `intervals`
     noise_lower: Float[Array, "modes latent latent"] | None = None  # L of `Σ = L D² Lᵀ`, D the noise; see `noise_scale`
     outliers: Float[Array, "channels"] | None = None  # how surprising a reading of each channel may be; see `faults`
+    roughness: Float[Array, "modes latent inputs"] | None = None  # what inputs add to the noise; see `noise_under`
 
     @property
     def modes(self) -> int:
@@ -101,6 +102,15 @@ class HybridModel(eqx.Module):
     def noise_scale(self) -> Float[Array, "modes latent ..."]:
         """The transition noise of every mode: standard deviations, or the factors of full covariances."""
         return self.noise if self.noise_lower is None else factor_of(self.noise, self.noise_lower)
+
+    def noise_under(self, action: Float[Array, "inputs ..."]) -> Float[Array, "modes latent ..."]:
+        """The transition noise while an action acts: with roughness r its variance is `σ² + Σ (r a)²`.
+
+        What is dragged or pushed moves roughly, in proportion to what moves it.
+        """
+        if self.roughness is None:
+            return over(self.noise_scale, action.ndim - 1)
+        return jnp.sqrt(over(self.noise**2, action.ndim - 1) + matvec(self.roughness**2, action**2))
 
     @property
     def start_scale(self) -> Float[Array, "modes latent"]:
@@ -135,7 +145,8 @@ class HybridModel(eqx.Module):
     ) -> Branches:
         """The carrier `P(s', z' | s, z, a)`. Paper: Sec. 2."""
         log_mode = self.kernel.log_probability(mode, z, action)
-        return Branches(log_mode, self.next_means(mode, z, action, dt), over(self.noise_scale, z.ndim - 1))
+        scale = over(self.noise_under(action), z.ndim - action.ndim)
+        return Branches(log_mode, self.next_means(mode, z, action, dt), scale)
 
     def validate(self) -> "HybridModel":
         """This model, if every parameter is finite, every mode can go somewhere and the sensors read this state."""
@@ -170,6 +181,8 @@ class HybridModel(eqx.Module):
         if len(set(self.channels)) != width:
             twice = sorted({n for n in self.channels if self.channels.count(n) > 1})
             raise ValueError(f"channel names repeat: {twice[:6]}; each needs its own.")
+        if self.roughness is not None and self.noise_lower is not None:
+            raise ValueError("roughness goes with noise of one deviation a coordinate; leave it or the covariance out.")
         if self.reset is not None and self.reset.raw.shape != (modes, modes, len(self.reset.momenta)):
             raise ValueError(f"reset.raw has the shape {self.reset.raw.shape}; expected one factor for each two modes.")
 
@@ -410,10 +423,12 @@ def hybrid_model(
     action_scale=None,
     noise_floor: float = 1e-4,
     channels: Sequence[str] | None = None,
+    roughness=None,
 ) -> HybridModel:
     """A validated `HybridModel` from its parts; standard deviations are given as such, not as logs.
 
     `noise` is a standard deviation for each (mode, coordinate), or full covariances (modes, latent, latent).
+    `roughness` (modes, latent, inputs) is what a unit of each input adds to it, in squares.
     """
     modes, latent, inputs = flow.port.shape
     width, dtype = emission.channels, dtype_of(emission)
@@ -452,4 +467,5 @@ def hybrid_model(
         noise_floor=noise_floor,
         channels=names,
         noise_lower=None if noise_lower is None else jnp.asarray(noise_lower, dtype),
+        roughness=None if roughness is None else jnp.asarray(_of_shape(roughness, flow.port.shape, "roughness"), dtype),
     ).validate()

@@ -130,7 +130,8 @@ def _surprised_features(
     axes = z.ndim - 1
     # In predicted standard deviations: what a network can read whatever the sensor's precision is.
     each = jax.vmap(model.emission.surprise, in_axes=(0, 0, None))
-    surprise = each(carrier.mean, over(deviations(model.noise_scale, model.noise_lower is None), axes), seen)
+    noise = over(model.noise_under(action), axes + 1 - action.ndim)
+    surprise = each(carrier.mean, deviations(noise, model.noise_lower is None), seen)
     error = jnp.where(over(seen.observed, axes), jnp.clip(surprise, -MAX_SURPRISE, MAX_SURPRISE), 0.0)
     error = error.reshape(-1, *z.shape[1:])
     return jnp.concatenate([_features(model, mode, z, action, seen), error])

@@ -48,7 +48,7 @@ def _gaussian_before(model: HybridModel, particles: Particles, frame: Frame, ext
     ahead = move(model, particles.mode, particles.z, frame)
     count = particles.mode.shape[0]
     matrix = jnp.broadcast_to(ahead.matrix, (*ahead.matrix.shape[:3], count))
-    spread = moved_covariance(matrix, particles.covariance) + over(transition_covariance(model, extra), 1)
+    spread = moved_covariance(matrix, particles.covariance) + over(transition_covariance(model, frame.action, extra), 1)
     factor = jax.vmap(factored)(spread)
 
     def to_one(mode, z):

@@ -140,6 +140,7 @@ def _node(value: Any, name: str, arrays: Named) -> Any:
 SINCE = {
     3: {"HybridModel": ("calibration",)},
     4: {"HybridModel": ("noise_lower", "outliers"), "LinearEmission": ("noise_lower",), "Calibration": ("episodes",)},
+    5: {"HybridModel": ("roughness",)},
 }
 
 

@@ -94,21 +94,21 @@ def moved_covariance(
 
 
 def transition_covariance(
-    model: HybridModel, extra: Float[Array, "modes latent"] | None
+    model: HybridModel, action: Float[Array, "inputs"], extra: Float[Array, "modes latent"] | None
 ) -> Float[Array, "modes latent latent"]:
-    """The covariance of every mode's noise, and what a fault adds to it."""
+    """The covariance of every mode's noise while an action acts, and what a fault adds to it."""
     identity = jnp.eye(model.latent, dtype=model.dtype)
-    scale = model.noise_scale
+    scale = model.noise_under(action)
     full = scale[..., None] ** 2 * identity if scale.ndim == 2 else scale @ jnp.swapaxes(scale, -1, -2)
     return full if extra is None else full + extra[..., None] * identity
 
 
 def row_covariance(
-    model: HybridModel, extra: Float[Array, "modes latent"] | None, first: Bool[Array, ""]
+    model: HybridModel, frame: Frame, extra: Float[Array, "modes latent"] | None
 ) -> Float[Array, "modes latent latent"]:
     """The covariance with which a row is entered: the start law's in the first, else the transition's."""
     start = model.start_scale[..., None] ** 2 * jnp.eye(model.latent, dtype=model.dtype)
-    return jnp.where(first, start, transition_covariance(model, extra))
+    return jnp.where(frame.first, start, transition_covariance(model, frame.action, extra))
 
 
 class Updated(NamedTuple):
@@ -221,7 +221,7 @@ def branch_step(
     start, ahead = model.start(), move(model, mode, z, frame)
     log_mode = jnp.where(frame.first, over(start.log_mode, 1), ahead.log_mode)
     mean = jnp.where(frame.first, over(start.mean, 1), ahead.mean)
-    own = over(row_covariance(model, alarm.extra, frame.first), 1)
+    own = over(row_covariance(model, frame, alarm.extra), 1)
     spread = jnp.where(frame.first, 0.0, moved_covariance(ahead.matrix, covariance)) + own
 
     # From here on a branch is a branch, whatever its mode.

@@ -86,7 +86,7 @@ def _traced(trace: Trace, last: Int[Array, "particles"], count: int) -> tuple[Li
 
 def _noises(model: HybridModel, lines: Lineages) -> Float[Array, "rows modes latent latent"]:
     """The covariance of every row's transition into every mode; of the start law in the first row."""
-    return jax.vmap(lambda extra, first: row_covariance(model, extra, first))(lines.extra, lines.frame.first)
+    return jax.vmap(lambda frame, extra: row_covariance(model, frame, extra))(lines.frame, lines.extra)
 
 
 def _by_mode(values: Float[Array, "rows modes *small"], mode: Int[Array, "rows particles"]):
@@ -202,7 +202,7 @@ def _filtered_again(model: HybridModel, lines: Lineages, anchor: Anchor) -> Line
         log_mode = jnp.where(frame.first, over(start.log_mode, 1), log_mode)
         mean, matrix = move_in(model, mode, line.mode, z, frame)
         mean = jnp.where(frame.first, pick(over(start.mean, 1), line.mode), mean)
-        own = row_covariance(model, line.extra, frame.first)
+        own = row_covariance(model, frame, line.extra)
         spread = jnp.where(frame.first, 0.0, moved_covariance(matrix, covariance)) + pick(over(own, 1), line.mode)
         after = updated(emission, mean, spread, frame.seen)
         log_gain = pick(log_mode, line.mode) + after.log_evidence

@@ -45,7 +45,7 @@ def _linear_prediction(model: HybridModel, particles: Particles, frame: Frame, a
     log_mode = jnp.where(frame.first, over(start.log_mode, 1), log_mode)
     move = jnp.where(frame.first, 0.0, flow.matrix)
     offset = jnp.where(frame.first, start.mean, flow.offset + flow.port @ frame.action)
-    scale = jnp.where(frame.first, start.scale, model.noise_scale)
+    scale = jnp.where(frame.first, start.scale, model.noise_under(frame.action))
     scale = scale if alarm.extra is None else widened(scale, alarm.extra)
     rows, sensed = emission.dense(), emission.offset
 

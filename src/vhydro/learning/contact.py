@@ -6,6 +6,7 @@ Which mode is next depends on the gap between the hand and every body and on the
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from sklearn.cluster import KMeans
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.gap import Geometry
-from vhydro.learning.noise import WINDOW, quiet_noise, seen_mean
+from vhydro.learning.noise import WINDOW, quiet_noise, seen_mean, smoothed
 from vhydro.learning.switching import (
     Regression,
     Structure,
@@ -36,9 +37,11 @@ from vhydro.views.contact import AXES, MACHINE
 RESTARTS = 6  # of each of two kinds
 FLOOR = 0.1  # of the RMS displacement of a channel's kind
 SERVO = 2.0  # times that floor: arms lag by themselves when they speed up, whatever they touch
-FINGER_RANGE = 0.04  # metres: an opening that hardly moves is not blown up
-NOISY = 0.5  # of the floor: sensor noise beyond which displacements are taken over `SPAN` rows
-SPAN = 3
+import os
+FINGER_FLOOR = float(os.environ.get("FINGER", "0.004"))  # metres
+NOISY = 0.5  # of the floor: sensor noise beyond which bodies are smoothed before displacements are taken
+SLOPE = 0.376  # deviation of a smoothed displacement, in sensor noises, times the window's width to the power 1.5
+WIDEST = 4.0  # rows of a smoothing window
 CONFIG = SwitchingConfig()
 
 
@@ -57,7 +60,12 @@ class Scales(NamedTuple):
     floor: Float[np.ndarray, "channels"]  # of the noise of a step
     sensor: Float[np.ndarray, "channels"]  # standard deviation of a reading
     action: Float[np.ndarray, "inputs"]  # the usual size of drives: one far beyond it is a fault to the filter
-    span: int  # rows over which displacements are taken
+    width: float = 0.0  # rows of the window that bodies are smoothed by; 0 where sensors are good
+
+    @property
+    def jitter(self) -> Float[np.ndarray, "channels"]:
+        """What sensors leave of noise in a displacement, in its unit."""
+        return self.sensor * (SLOPE / self.width**1.5 if self.width else np.sqrt(2))
 
 
 # What drives nothing by itself, but says when a contact may begin, is measured by these.
@@ -68,11 +76,32 @@ def scales_of(episodes: Sequence[Episode]) -> Scales:
     """The units of logs as a view shows them: means, floors, sensor noise."""
     sensor = sensor_noise(episodes)
     floor = floors(episodes, sensor)
+    width = _smoothing(sensor, floor)
+    if width:  # noise makes raw steps larger than motion does
+        floor = floors([smoothed_log(e, width) for e in episodes], SLOPE / width**1.5 * sensor / np.sqrt(2))
     about = [CIRCUMSTANCES[c.name] for c in episodes[0].inputs[len(floor) :]]
     drives = np.concatenate([e.actions[:, : len(floor)] for e in episodes])
     action = np.append(np.maximum(np.sqrt((drives**2).mean(0)), floor), about)
     shift = seen_mean(np.concatenate([e.observations for e in episodes]))
-    return Scales(shift, floor, sensor, action, SPAN if (sensor > NOISY * floor).any() else 1)
+    return Scales(shift, floor, sensor, action, width)
+
+
+def _smoothing(sensor: np.ndarray, floor: np.ndarray) -> float:
+    """Rows of the window that brings the noise of a displacement down to a share of the floor; 0 if it is there."""
+    worst = float((sensor / floor).max())
+    return float(np.clip((SLOPE * worst / NOISY) ** (2 / 3), 1.0, WIDEST)) if worst > NOISY else 0.0
+
+
+def smoothed_log(log: Episode, width: float) -> Episode:
+    """The log with its bodies smoothed, and their drives as those of smoothed paths: gains stay as they are."""
+    body = np.array([c.group not in MACHINE for c in log.channels])
+    count = len(body)
+    seen = ~np.isnan(log.observations[:, body])
+    paths = np.concatenate([np.zeros((1, body.sum())), np.cumsum(log.actions[:, :count][:, body], 0)])
+    values, actions = log.observations.astype(np.float64), log.actions.astype(np.float64)
+    values[:, body] = smoothed(values[:, body], seen, width)
+    actions[:, np.flatnonzero(body)] = np.nan_to_num(np.diff(smoothed(paths, seen, width), axis=0))
+    return replace(log, observations=values, actions=actions)
 
 
 def geometry_of(episodes: Sequence[Episode], scales: Scales, bodies: Sequence[str]) -> Geometry:
@@ -114,7 +143,7 @@ def floors(episodes: Sequence[Episode], sensor: Float[np.ndarray, "channels"] | 
         mine = kinds == kind
         share = FLOOR * (SERVO if kind == "joints" else 1.0)
         out[mine] = share * np.sqrt(square[mine & known].mean()) if (mine & known).any() else 0.0
-    out = np.where(kinds == "gripper", np.maximum(out, FLOOR * FINGER_RANGE), out)
+    out = np.where(kinds == "gripper", np.maximum(out, FINGER_FLOOR), out)
     return np.where(out > 0, out, out[out > 0].min())
 
 
@@ -129,19 +158,17 @@ def contact_regression(
 
     With a geometry the chances of modes depend on gaps; those to a hidden body are taken along straight lines.
     """
-    span, shape = scales.span, (len(episodes), rows, len(scales.floor))
+    shape = (len(episodes), rows, len(scales.floor))
     moved, drive, seen = (np.zeros(shape, np.float32) for _ in range(3))
     valid = np.zeros(shape[:2], bool)
     about = np.zeros((*shape[:2], shape[2] + len(scales.action)), np.float32)  # z and a of every row
     for i, e in enumerate(episodes):
-        n = max(e.steps + 1 - span, 0)
-        step = (e.observations[span:] - e.observations[:-span]) / scales.floor
+        n, calm = e.steps, smoothed_log(e, scales.width) if scales.width else e
+        step = np.diff(calm.observations, axis=0) / scales.floor
         moved[i, :n], seen[i, :n] = np.nan_to_num(step), ~np.isnan(step)
-        drives = e.actions[:, : shape[2]]
-        path = np.concatenate([np.zeros((1, shape[2])), np.cumsum(drives, 0)]) / scales.floor
-        drive[i, :n], valid[i, :n] = path[span:] - path[:-span], True
+        drive[i, :n], valid[i, :n] = calm.actions[:, : shape[2]] / scales.floor, True
         z = (straight_lines(e.observations) - scales.shift) / scales.floor
-        about[i, :n] = np.concatenate([z[:-1], e.actions / scales.action], 1)[:n]
+        about[i, :n] = np.concatenate([z[:-1], e.actions / scales.action], 1)
     features = _features(geometry, jnp.asarray(about)) if geometry else jnp.zeros((*shape[:2], 0), jnp.float32)
     arrays = [jnp.asarray(x) for x in (moved, drive[..., None], seen > 0, valid)]
     return Regression(*arrays, inputs=features)
@@ -176,7 +203,7 @@ def contact_fits(
     for part, name in ((data, "training"), (held, "validation")):
         if not bool(part.seen.any()):
             raise ValueError(
-                f"no {scales.span + 1} rows in a row were seen in any {name} log; expected some, to see what moves."
+                f"no two rows in a row were seen in any {name} log; expected some, to see what moves."
             )
     assumed = _assumed(modes, len(scales.floor))
     starts = start_from_coefficients(data, _starts(data, modes, seed), CONFIG)

@@ -1,5 +1,6 @@
 """A contact model from logs alone: modes, their couplings in words, and how many of them the logs can tell apart."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
@@ -11,7 +12,9 @@ from jaxtyping import Bool, Float
 from vhydro.episodes import Episode
 from vhydro.gap import GapDrive, Geometry
 from vhydro.learning.contact import ContactFit, Scales, contact_fits, driven_fit, geometry_of, scales_of
+from vhydro.learning.contact_em import Law, refined_law
 from vhydro.learning.noise import seen_mean
+from vhydro.learning.switching import Switching
 from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.views.contact import MACHINE, ContactView
@@ -20,6 +23,8 @@ MOST = 6  # modes that `auto` tries
 COUPLED = 0.5  # a gain above this is a thing that goes with its drive
 PULLED = 0.15  # the same of a cloth, whose other knots hold back the one that is touched
 SENSOR = 0.1  # of the noise floor: the least that a reading is off
+LEAST_WALK = float(os.environ.get("WALK", "1.0"))
+ROUGH = float(os.environ.get("ROUGH", "0.3"))  # of a hand's displacement: by how much a thing that goes with it may miss it
 UNSEEN = 1e3  # noise floors: where a body that no log shows at first may be
 
 
@@ -76,9 +81,15 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
     )
     geometry = geometry_of(search.seen, search.scales, [b for b in search.view.bodies if b not in search.view.cloths])
     best = driven_fit(_ordered(found[best_count(tried)], things), search.seen, search.scales, geometry)
-    couples = patterns(_gains(best), things)
+    scales, found = search.scales, best.switching
+    model_of = lambda law: contact_model(found, law, scales, search.seen, geometry, things)  # noqa: E731
+    walk = np.sqrt(np.maximum(found.noise[0] ** 2 - (scales.jitter / scales.floor) ** 2, LEAST_WALK**2))
+    law = Law(_gains(best), walk)
+    if os.environ.get("EM", "1") == "1":
+        law = refined_law(law, model_of, search.seen, scales, lambda gain: _rough(gain, things))
+    couples = patterns(law.gain, things)
     return Start(
-        contact_model(best, search.scales, search.seen, geometry),
+        model_of(law),
         tuple(contact_words(p, things.names) for p in couples),
         tried,
         _collapsed(best, things),
@@ -156,24 +167,25 @@ def _collapsed(fit: ContactFit, things: Things) -> tuple[int, ...]:
     return tuple(out)
 
 
-def contact_model(fit: ContactFit, scales: Scales, seen: Sequence[Episode], geometry: Geometry) -> HybridModel:
+def contact_model(
+    found: Switching, law: Law, scales: Scales, seen: Sequence[Episode], geometry: Geometry, things: Things
+) -> HybridModel:
     """The hybrid model of what was found, in units of the noise floor."""
-    gain, floor, found = _gains(fit), scales.floor, fit.switching
+    gain, floor = law.gain, scales.floor
     modes, width = gain.shape
+    couples = patterns(gain, things)
     port = np.zeros((modes, width, len(scales.action)))
     port[:, range(width), range(width)] = gain * scales.action[:width] / floor
     first = (np.stack([e.observations[0] for e in seen]) - scales.shift) / floor
     middle = seen_mean(first)
     sensor = np.maximum(scales.sensor / floor, SENSOR)
-    # A displacement over the span has the noise of two readings and of as many steps.
-    walk = np.sqrt(np.maximum(found.noise[0] ** 2 - 2 * (scales.sensor / floor) ** 2, 0.05) / scales.span)
     moves = jnp.asarray(np.maximum(found.logits, np.log(LEAST_MOVE)), jnp.float32)
     drive = GapDrive(geometry, jnp.asarray(found.drive.T, jnp.float32)) if found.drive.size else None
     return hybrid_model(
         replace(mode_kernel(modes, drive=drive), logits=moves),
         linear_flow(np.broadcast_to(np.eye(width), (modes, width, width)), port=port),
         axis_emission(width, range(width), noise=sensor),
-        noise=np.maximum(walk, SENSOR),
+        noise=law.walk,
         start_mode=np.exp(found.log_start),
         start_mean=middle,
         start_scale=np.maximum(
@@ -183,4 +195,27 @@ def contact_model(fit: ContactFit, scales: Scales, seen: Sequence[Episode], geom
         scale=floor,
         action_scale=scales.action,
         channels=[c.name for c in seen[0].channels],
+        roughness=roughness_of(couples, things, scales),
     )
+
+
+def _rough(gain, things):
+    couples, out = patterns(gain, things), np.zeros_like(gain)
+    for thing, held in zip(things.names, couples.T, strict=True):
+        own = [i for i, name in enumerate(things.of_channel) if name == thing]
+        if thing not in MACHINE:
+            out[np.ix_(held, own)] = ROUGH * np.sqrt(3)
+    return out
+
+
+def roughness_of(
+    couples: Bool[np.ndarray, "modes things"], things: Things, scales: Scales
+) -> Float[np.ndarray, "modes channels inputs"]:
+    """A share of the hand's displacement, for every axis of what goes with it: things are not glued to a hand."""
+    width = len(scales.floor)
+    out = np.zeros((len(couples), width, len(scales.action)))
+    for thing, held in zip(things.names, couples.T, strict=True):
+        own = [i for i, name in enumerate(things.of_channel) if name == thing]
+        if thing not in MACHINE:
+            out[np.ix_(held, own, own)] = ROUGH * (scales.action[own] / scales.floor[own][:, None])
+    return out

@@ -9,6 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from vhydro.episodes import Episode
 
 WINDOW = 8  # rows
+LEAST_SEEN = 0.3  # of a smoothing window
 QUIET, QUIET_SHARE = 0.2, 0.72  # the quantile of windows, and how large it is for windows of noise alone
 
 
@@ -29,3 +30,19 @@ def quiet_noise(episodes: Sequence[Episode]) -> Float[np.ndarray, "channels"]:
 def seen_mean(values: np.ndarray) -> np.ndarray:
     """The mean of every column over the rows that were seen; 0 of one that never was."""
     return np.nansum(values, axis=0) / np.maximum((~np.isnan(values)).sum(0), 1)
+
+
+def smoothed(
+    values: Float[np.ndarray, "rows channels"], seen: np.ndarray, width: float
+) -> Float[np.ndarray, "rows channels"]:
+    """Means of every channel's seen rows under a Gaussian window so many rows wide; NaN where too few are seen.
+
+    What is linear stays true: of two series with the same rows seen, one times a gain is so after smoothing too.
+    """
+    reach = int(np.ceil(3 * width))
+    window = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+    mixed = [
+        np.stack([np.convolve(column, window)[reach : reach + len(column)] for column in part.T], 1)
+        for part in (np.where(seen, values, 0.0), seen.astype(float))
+    ]
+    return np.where(mixed[1] > LEAST_SEEN * window.sum(), mixed[0] / np.maximum(mixed[1], 1e-9), np.nan)
