@@ -18,6 +18,7 @@ from vhydro.laws.as_model import masses
 from vhydro.laws.law import Law, law_document, law_of
 from vhydro.laws.mechanics import mechanics_laws
 from vhydro.model import HybridModel
+from vhydro.modes.readings import Readings, readings
 from vhydro.modes.segments import Segment, segments_of
 from vhydro.planning import HybridDynamics, LawDynamics, Plan, Planner, Task, hybrid_dynamics, law_dynamics, mppi
 from vhydro.printable import printable_json
@@ -107,6 +108,22 @@ class Fitted:
         every = [logs] if isinstance(logs, Episode) else list(logs)
         beliefs = [self.smooth(log, seed=seed) for log in every]
         return [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
+
+    def contacts(self, log: Episode, belief: Belief | None = None, *, seed: int = 0) -> Readings:
+        """What the modes of a log say of contact: which bodies touch, whether any does, free, impact or sustained.
+
+        `belief` is that of `smooth`, where there is one already. Of a contact view only.
+        """
+        if not isinstance(self.view, ContactView) or self.couples is None:
+            raise ValueError(
+                f"the model reads logs through the {self.view.kind} view, which knows no hand; expected a contact "
+                f"view, such as {ContactView.example}."
+            )
+        belief = self.smooth(log, seed=seed) if belief is None else belief
+        seen = self.see(log)
+        mean = np.asarray(belief.mean, np.float64) * np.asarray(self.model.scale) + np.asarray(self.model.shift)
+        places = mean[:, : 3 * len(self.view.bodies)].reshape(len(mean), -1, 3)  # the first coordinates are bodies
+        return readings(np.asarray(belief.path), self.couples, self.view, seen, places)
 
     def laws(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> Law:
         """The law of every mode, with constants and their intervals, found in these logs given the model's modes."""

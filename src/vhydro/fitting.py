@@ -33,7 +33,8 @@ MOST_CALIBRATED = 40  # logs that intervals are calibrated with
 LARGEST_REFINED = 8  # coordinates of a model whose Gaussian branches are refined
 HELD_OUT = 0.2
 WINDOW = 64  # rows of a training crop, where branches are followed
-LOCKED = ("model.emission.matrix", "model.emission.offset", "model.flow", "model.roughness")  # what a start knows for good
+# What a start knows for good.
+LOCKED = ("model.emission.matrix", "model.emission.offset", "model.flow", "model.roughness")
 WAYS = {"noise and transitions": LOCKED, "transitions": (*LOCKED, "model.emission.log_noise", "model.log_noise")}
 GUIDE = 4  # folded into the key for the start of a guide
 

@@ -27,7 +27,7 @@ from vhydro_audits.baselines.segmenters import ar_hmm, changes, gaussian_hmm, sl
 from vhydro_audits.labels.proxy import differences
 
 LEVELS = (0.0, 0.5)  # of the test logs; every method learns in full sight
-READINGS = ("modes", "kinds", "contact", "regime")  # as they are, and what they mean; see `vhydro.modes.readings`
+READINGS = ("modes", "touching", "contact", "regime")  # as they are, and what they mean; see `vhydro.modes.readings`
 METHODS = ("full", "auto", "particles", "no-support", "no-mode", "hmm", "ar-hmm", "slds", "changes")
 PARTICLES, TRAJECTORIES, GUIDE_STEPS = 64, 32, 80
 REFINEMENT = Refinement()  # as a user has it

@@ -98,6 +98,13 @@ def test_a_sample_is_cut_into_contacts(model, logs, tmp_path):
     assert whole["modes"] == list(load(model).names)
     assert whole["modes"][0] == "nothing"
     assert [len(e["segments"]) for e in whole["episodes"]] == [len(s) for s in found]
+    for log in whole["episodes"]:  # every question has an answer for every row, in words
+        for question in ("touching", "contact", "regime"):
+            assert [s["start"] for s in log[question][1:]] == [s["end"] for s in log[question][:-1]]
+            assert log[question][-1]["end"] == log["segments"][-1]["end"]
+        assert {s["is"] for s in log["contact"]} == {"nothing touches", "something touches"}
+        assert log["touching"][0]["is"] == "nothing touches"
+        assert log["touching"][1]["is"].startswith("the hand on peg")
     with (tmp_path / "out" / "segments.csv").open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == sum(map(len, found))
     with np.load(tmp_path / "out" / "posteriors.npz") as arrays:
@@ -106,7 +113,6 @@ def test_a_sample_is_cut_into_contacts(model, logs, tmp_path):
         np.testing.assert_allclose(arrays["smoothed"].sum(1), 1, atol=1e-4)
         np.testing.assert_allclose(arrays["filtered"].sum(1), 1, atol=1e-4)
         assert rows[1] == found[0][-1].end
-        assert arrays["standing"].shape == (rows[-1], len(arrays["bodies"]))
     # Nothing is held at first, and before the cube moves the peg is: the contact that a person would mark first.
     assert all(log[0].mode == 0 and len(log) >= 2 for log in found)
 

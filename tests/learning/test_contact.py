@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from known_logs import BODIES, cloth_log, hand_log
 from vhydro.episodes import Contact, Episode
 from vhydro.learning import contact_modes
-from vhydro.learning.contact import ContactFit, contact_fits, driven_fit, floors, geometry_of, scales_of, sensor_noise
-from vhydro.learning.contact_modes import contact_start, contact_words, patterns, things_of
+from vhydro.learning.contact import ContactFit, floors, scales_of, sensor_noise, smoothed_log
+from vhydro.learning.contact_modes import contact_start, contact_words
 from vhydro.learning.start import Tried, best_count
 from vhydro.learning.switching import Switching
 from vhydro.modes import adjusted_rand
@@ -89,18 +90,24 @@ def test_the_most_modes_that_all_differ_and_are_likelier_are_chosen():
     assert best_count([Tried(1, -5.0, 1), Tried(2, -6.0, 2)]) == 0
 
 
-def test_the_chain_learns_that_contact_begins_when_fingers_close(logs, view):
-    """Fingers close in the very steps in which the cup begins to be held: the driven chain is likelier for it."""
-    seen, held = [view(e) for e in logs[:6]], [view(e) for e in logs[6:8]]
-    scales = scales_of(seen)
-    fit = max(contact_fits(seen, held, 2, scales, seed=0), key=lambda f: f.validation)
-    geometry = geometry_of(seen, scales, BODIES)
-    told = driven_fit(fit, seen, scales, geometry)
-    grasps = int(np.argmax(patterns(told.switching.coefficients[..., 0], things_of(seen[0], view)).sum(1)))
-    opening = told.switching.drive[-2:, grasps] - told.switching.drive[-2:, 1 - grasps]
+def test_the_chain_learns_that_contact_begins_when_fingers_close(found):
+    """Fingers close in the very steps in which the cup begins to be held."""
+    assert found.couples is not None
+    grasps = int(np.argmax(found.couples.sum(1)))
+    drive = found.model.kernel.drive.weight
+    opening = drive[grasps, -2:] - drive[1 - grasps, -2:]
     assert (opening < 0).all()  # narrow, and closing
-    np.testing.assert_allclose(told.share, fit.share, atol=0.05)
-    assert not fit.switching.drive.size
+
+
+def test_what_goes_with_the_hand_goes_roughly(found):
+    """The noise of what is held grows with the hand's step; that of what is not, and of the robot, does not."""
+    model = found.model
+    grasps = int(np.argmax(found.couples.sum(1)))
+    still, fast = (np.asarray(model.noise_under(jnp.full(model.inputs, a))) for a in (0.0, 30.0))
+    np.testing.assert_allclose(still, model.noise, rtol=1e-6)
+    assert (fast[grasps, :3] > 2 * still[grasps, :3]).all()
+    np.testing.assert_allclose(fast[1 - grasps], still[1 - grasps], rtol=1e-6)
+    np.testing.assert_allclose(fast[grasps, 3:], still[grasps, 3:], rtol=1e-6)
 
 
 def test_sensor_noise_is_estimated_and_not_assumed(logs, view):
@@ -110,15 +117,28 @@ def test_sensor_noise_is_estimated_and_not_assumed(logs, view):
         e.observations[:, 5:8] += 3e-3 * random.normal(size=(61, 3))
     seen = [view(e) for e in noisy]
     size = sensor_noise(seen)
-    # The cup rests in half of the rows: of so many windows the quiet ones show the noise to a tenth or so.
-    np.testing.assert_allclose(size[:3], 3e-3, rtol=0.25)
+    np.testing.assert_allclose(size[:3], 3e-3, rtol=0.1)
     assert (size[3:6] < 3e-5).all()
     assert not size[6:].any()  # encoders count as exact
-    assert scales_of(seen).span == 3  # displacements over several rows, for one step drowns
-    assert scales_of([view(e) for e in logs]).span == 1
+    assert scales_of(seen).width >= 1  # rows that bodies are smoothed over, for one step drowns
+    assert scales_of([view(e) for e in logs]).width == 0
     found = contact_start(view, noisy[:6], noisy[6:8], 2, seed=0)
     np.testing.assert_allclose(found.model.emission.noise[:3] * found.model.scale[:3], size[:3], rtol=0.1)
     assert adjusted_rand(paths(found, view, noisy[8:]), truth(logs[8:])) > 0.9
+
+
+def test_smoothing_keeps_gains(logs, view):
+    """A cup that follows the hand by a gain follows it by the same one after both were smoothed, hidden rows or not."""
+    log = view(logs[0])
+    drive = log.actions[:, :3]
+    values = log.observations.copy()
+    values[:, :3] = 0.1 + np.concatenate([np.zeros((1, 3)), np.cumsum(0.7 * drive, 0)])
+    values[20:23, :3] = np.nan
+    calm = smoothed_log(replace(log, observations=values), 2.0)
+    moved = np.diff(calm.observations[:, :3], axis=0)
+    assert np.isfinite(moved).mean() > 0.9
+    np.testing.assert_allclose(moved, np.where(np.isnan(moved), np.nan, 0.7 * calm.actions[:, :3]), atol=1e-12)
+    np.testing.assert_array_equal(calm.observations[:, 6:], log.observations[:, 6:])  # encoders are not smoothed
 
 
 def test_bodies_that_are_hidden_while_learning_do_no_harm(logs, view):
@@ -161,7 +181,10 @@ def test_words():
 
 def test_a_start_with_a_mode_of_a_few_odd_rows_is_the_last_resort():
     small = Switching(np.zeros((2, 2, 1)), np.ones((2, 2)), np.zeros((2, 2)), np.zeros((0, 2)), np.zeros(2))
-    whole, odd = (ContactFit(small, np.array(share), v) for share, v in (([0.6, 0.4], -3.0), ([0.995, 0.005], -1.0)))
+    whole, odd = (
+        ContactFit(small, np.array(share), np.ones((2, 2)), v)
+        for share, v in (([0.6, 0.4], -3.0), ([0.995, 0.005], -1.0))
+    )
     assert max([odd, whole], key=contact_modes._worth) is whole
     assert max([odd], key=contact_modes._worth) is odd
 
@@ -188,5 +211,5 @@ def test_a_cup_that_is_carried_in_the_dark_is_followed(found, view, logs):
     scale, shift = (np.asarray(x[:3]) for x in (found.model.scale, found.model.shift))
     where, deviation = belief.mean[dark, :3] * scale + shift, np.sqrt(belief.variance[dark, :3]) * scale
     gone = np.abs(log.observations[dark, :3] - log.observations[held[0] + 2, :3])
-    assert (gone / deviation).max() > 15
+    assert (gone / deviation).max() > 5
     assert np.sqrt((((where - log.observations[dark, :3]) / deviation) ** 2).mean()) < 2

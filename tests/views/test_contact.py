@@ -8,7 +8,7 @@ import pytest
 from known_logs import BODIES, cloth_log, hand_log
 from vhydro.data.sample import sample
 from vhydro.episodes import Channel, Episode, episode
-from vhydro.modes.readings import readings, regime_of, standing
+from vhydro.modes.readings import readings, regime_of
 from vhydro.views import ContactView, contact_view
 from vhydro.views.contact import MOST_BODIES
 
@@ -151,16 +151,41 @@ def test_fingers_that_are_never_told_to_move_are_left_out(logs):
 # --- what stands on what ----------------------------------------------------------------------------------------------
 
 
+def standing_log(height: np.ndarray, *, gripper: bool = False):
+    """A cup at these heights below a hand that rests at the origin, as the view shows it."""
+    names = [f"cup.{a}" for a in "xyz"] + (["gripper.opening"] if gripper else [])
+    values = np.stack([0 * height, 0 * height, height, *([0 * height] if gripper else [])], 1)
+    channels = tuple(Channel(n, n.partition(".")[0], "m") for n in names)
+    inputs = tuple(Channel(n) for n in [*(f"drive of {n}" for n in names), "hand.x", "hand.y", "hand.z"])
+    return Episode(values, np.zeros((len(height) - 1, len(inputs))), 0.1, channels, inputs)
+
+
 def test_what_nobody_holds_and_is_higher_than_before_stands_on_something():
-    names = [f"cup.{a}" for a in "xyz"]
-    height = np.array([0.0, 0.0, 0.1, 0.1, np.nan, 0.1, 0.002])
-    seen = episode(np.stack([0 * height, 0 * height, height], 1), np.zeros((6, 3)), dt=0.1, channels=names)
+    seen = standing_log(np.array([0.0, 0.0, 0.1, 0.1, np.nan, 0.1, 0.002]))
     view, couples = ContactView(HAND, CUP), np.array([[False], [True]])
     path = np.array([0, 1, 1, 0, 0, 0, 0])
     read = readings(path, couples, view, seen)
-    assert standing(path, couples, view, seen)[:, 0].tolist() == [False, False, False, True, True, True, False]
-    assert read.kinds.tolist() == [0, 1, 1, 2, 2, 2, 0]
+    assert read.touching.tolist() == [0, 1, 1, 2, 2, 2, 0]
+    assert read.words == {0: "nothing touches", 1: "the hand on cup", 2: "cup on something else than at first"}
     assert read.contact.tolist() == [0, 1, 1, 1, 1, 1, 0]
     np.testing.assert_array_equal(read.regime, regime_of(read.contact.astype(bool)))
     cloth = ContactView(HAND, {"cup": ("a", "b", "c", "d", "e", "f")})
-    assert not standing(path, couples, cloth, seen).any()
+    assert readings(path, couples, cloth, seen).touching.tolist() == [0, 1, 1, 0, 0, 0, 0]
+
+
+def test_blocked_fingers_are_on_what_is_near():
+    """A mode of fingers alone and one of the cup with the fingers are one contact: the hand on the cup."""
+    seen, view = standing_log(np.zeros(4), gripper=True), ContactView(HAND, CUP)
+    couples = np.array([[False, False], [False, True], [True, True]])
+    read = readings(np.array([0, 1, 2, 0]), couples, view, seen)
+    assert [read.words[c] for c in read.touching] == ["nothing touches", *["the hand on cup"] * 2, "nothing touches"]
+
+
+def test_fingers_settle_below_where_they_begin(logs):
+    """The first rows of some grippers are wider than they ever open again."""
+    wide = [replace(e, observations=e.observations.copy()) for e in logs[:2]]
+    fingers = [i for i, c in enumerate(wide[0].channels) if c.name.startswith("gripper.finger")]
+    usual = contact_view(logs[:2]).opening
+    for e in wide:
+        e.observations[0, fingers] *= 1.5
+    assert contact_view(wide).opening == pytest.approx(usual, rel=0.02)

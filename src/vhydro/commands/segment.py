@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from tyro.conf import Positional, arg
@@ -12,12 +12,13 @@ from vhydro.data import read
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
-from vhydro.modes.readings import standing
+from vhydro.modes.readings import REGIMES, Readings
 from vhydro.modes.segments import Segment, segments_of, write_segments
 from vhydro.report.files import staged
 from vhydro.report.timeline import Stretch, timeline_svg
 from vhydro.views import ContactView
 
+CONTACT = ("nothing touches", "something touches")
 FILES = ("segments.json", "segments.csv", "timeline.svg", "posteriors.npz")
 
 
@@ -39,12 +40,12 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     """The segments of every log, after they were written."""
     fitted, logs = load(config.model), read(config.logs)
     with staged(config.out, FILES) as folder:
-        beliefs, stands = [], []
+        beliefs, contacts = [], []
         for log in logs:
             beliefs.append(fitted.smooth(log, seed=config.seed))
-            stands.append(_standing(fitted, log, beliefs[-1]))
+            contacts.append(_contacts(fitted, log, beliefs[-1]))
         found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
-        _write(folder, fitted, logs.names, found, beliefs, stands)
+        _write(folder, fitted, logs.names, found, beliefs, contacts)
     rows = sum(len(b.path) for b in beliefs)
     print("\n".join(f"mode {i}: {name}" for i, name in enumerate(fitted.names)))
     print(f"{sum(map(len, found))} segments in {len(found)} logs, {rows:,} rows")
@@ -54,11 +55,21 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     return found
 
 
-def _standing(fitted: Fitted, log: Episode, belief: Belief) -> np.ndarray | None:
-    """Which bodies stand on something new in every row, where the view tells it."""
-    if not isinstance(fitted.view, ContactView) or fitted.couples is None:
-        return None
-    return standing(belief.path, fitted.couples, fitted.view, fitted.see(log))
+def _contacts(fitted: Fitted, log: Episode, belief: Belief) -> Readings | None:
+    """What the modes say of contact, where the view tells it."""
+    return fitted.contacts(log, belief) if isinstance(fitted.view, ContactView) else None
+
+
+def _as_json(found: Readings) -> dict[str, Any]:
+    """The readings of one log beside its modes, each as stretches with words."""
+    words = {"touching": found.words, "contact": dict(enumerate(CONTACT)), "regime": dict(enumerate(REGIMES))}
+    return {
+        name: [
+            {"start": s.start, "end": s.end, "is": words[name][int(codes[s.start])]}
+            for s in segments_of(np.unique(codes, return_inverse=True)[1])
+        ]
+        for name, codes in zip(words, found[1:4], strict=True)
+    }
 
 
 def _write(
@@ -67,7 +78,7 @@ def _write(
     names: Sequence[str],
     found: Sequence[Sequence[Segment]],
     beliefs: Sequence[Belief],
-    stands: Sequence[np.ndarray | None],
+    contacts: Sequence[Readings | None],
 ) -> None:
     dt = fitted.dt
     stretches = [[Stretch(s.start * dt, s.end * dt, s.mode, s.confidence) for s in log] for log in found]
@@ -78,8 +89,7 @@ def _write(
         "first_row": np.cumsum([0, *(len(b.path) for b in beliefs)]),
         "names": np.array(names),
     }
-    if isinstance(fitted.view, ContactView) and all(s is not None for s in stands):
-        arrays |= {"standing": np.concatenate(stands), "bodies": np.array(list(fitted.view.bodies))}  # pyright: ignore[reportArgumentType, reportCallIssue]
     np.savez_compressed(folder / "posteriors.npz", **arrays)
     (folder / "timeline.svg").write_text(timeline_svg(names, stretches, fitted.names), encoding="utf-8")
-    write_segments(folder / "segments", found, names, dt, fitted.names)
+    readings = [_as_json(c) for c in contacts if c is not None]
+    write_segments(folder / "segments", found, names, dt, fitted.names, readings)

@@ -76,7 +76,7 @@ def _advanced(model: HybridModel, now: Merged, frame: Frame) -> tuple[Merged, Fl
     total = jax.nn.logsumexp(joint)
     joint, increment = joint - total, jnp.where(lost, -jnp.inf, peak + total)
     log_mode = jax.nn.logsumexp(joint, axis=1)
-    share = _shares(joint, 1)[:, None]
+    share = branch_shares(joint, 1)[:, None]
     middle = (share * mean).sum(-1)
     spread = (share * (scale**2 + (mean - middle[..., None]) ** 2)).sum(-1)
     return Merged(log_mode, middle.T, spread.T, joint.T), increment
@@ -100,7 +100,7 @@ def _finite(values):
     return jnp.where(jnp.isfinite(values), values, 0.0)
 
 
-def _shares(log_weight: Float[Array, "modes modes"], axis: int) -> Float[Array, "modes modes"]:
+def branch_shares(log_weight: Float[Array, "modes modes"], axis: int) -> Float[Array, "modes modes"]:
     """The weights along an axis as shares of their sum, which are exact however small all of them are; 0 for none."""
     weight = jnp.exp(log_weight - _finite(log_weight.max(axis, keepdims=True)))
     total = weight.sum(axis, keepdims=True)
@@ -139,7 +139,7 @@ def smoothed_moments(model: HybridModel, history: Merged, frames: Frame) -> Mome
 
     def step(later: Later, inputs):
         now, log_branch, frame = inputs  # the later two are of the next row, and lead to it
-        pair = _shares(log_branch, 0) * later.mode  # from, to
+        pair = branch_shares(log_branch, 0) * later.mode  # from, to
         mode = pair.sum(1)
         _, mean, variance = _predicted(model, now, frame)
         gain = now.variance * stretch(model) / variance

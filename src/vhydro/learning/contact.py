@@ -18,16 +18,15 @@ from sklearn.cluster import KMeans
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.gap import Geometry
-from vhydro.learning.noise import WINDOW, quiet_noise, seen_mean, smoothed
+from vhydro.learning.noise import WINDOW, median_deviation, seen_mean, smoothed
 from vhydro.learning.switching import (
     Regression,
     Structure,
     Switching,
     SwitchingConfig,
     baum_welch,
-    driven,
     mean_log_likelihood,
-    mode_shares,
+    shares_and_drives,
     start_from_coefficients,
     structure,
 )
@@ -37,8 +36,7 @@ from vhydro.views.contact import AXES, MACHINE
 RESTARTS = 6  # of each of two kinds
 FLOOR = 0.1  # of the RMS displacement of a channel's kind
 SERVO = 2.0  # times that floor: arms lag by themselves when they speed up, whatever they touch
-import os
-FINGER_FLOOR = float(os.environ.get("FINGER", "0.004"))  # metres
+FINGER_FLOOR = 0.0015  # metres: an opening that hardly moves is not blown up
 NOISY = 0.5  # of the floor: sensor noise beyond which bodies are smoothed before displacements are taken
 SLOPE = 0.376  # deviation of a smoothed displacement, in sensor noises, times the window's width to the power 1.5
 WIDEST = 4.0  # rows of a smoothing window
@@ -50,6 +48,7 @@ class ContactFit(NamedTuple):
 
     switching: Switching
     share: Float[np.ndarray, "modes"]  # of the training rows that are in each mode
+    told: Float[np.ndarray, "modes channels"]  # RMS drive of its rows, in noise floors
     validation: float  # log likelihood per row of validation logs
 
 
@@ -124,9 +123,15 @@ def geometry_of(episodes: Sequence[Episode], scales: Scales, bodies: Sequence[st
 
 
 def sensor_noise(episodes: Sequence[Episode]) -> Float[np.ndarray, "channels"]:
-    """The standard deviation of every channel's readings; that of encoders counts as 0, on the scale of what moves."""
+    """The standard deviation of every channel's readings; that of encoders counts as 0, on the scale of what moves.
+
+    From second differences where the hand goes steadily: whatever it holds does so too, and the rest is at rest.
+    """
     body = np.array([c.group not in MACHINE for c in episodes[0].channels])
-    return np.where(body, quiet_noise(episodes), 0.0)
+    second = np.concatenate([np.diff(e.observations, 2, axis=0) for e in episodes])
+    jerk = np.concatenate([np.abs(np.diff(e.actions[:, : len(body)], axis=0)) for e in episodes])
+    steady = jerk <= np.median(jerk, axis=0)
+    return np.where(body, median_deviation(np.where(steady, second, np.nan)) / np.sqrt(6), 0.0)
 
 
 def floors(episodes: Sequence[Episode], sensor: Float[np.ndarray, "channels"] | None = None) -> np.ndarray:
@@ -151,47 +156,34 @@ def _kind(group: str) -> str:
     return group if group in MACHINE else "body"
 
 
-def contact_regression(
-    episodes: Sequence[Episode], scales: Scales, rows: int, geometry: Geometry | None = None
-) -> Regression:
-    """Displacements as responses to drives, in noise floors, padded to so many rows.
-
-    With a geometry the chances of modes depend on gaps; those to a hidden body are taken along straight lines.
-    """
+def contact_regression(episodes: Sequence[Episode], scales: Scales, rows: int) -> Regression:
+    """Displacements as responses to drives, in noise floors, padded to so many rows."""
     shape = (len(episodes), rows, len(scales.floor))
     moved, drive, seen = (np.zeros(shape, np.float32) for _ in range(3))
     valid = np.zeros(shape[:2], bool)
-    about = np.zeros((*shape[:2], shape[2] + len(scales.action)), np.float32)  # z and a of every row
     for i, e in enumerate(episodes):
         n, calm = e.steps, smoothed_log(e, scales.width) if scales.width else e
         step = np.diff(calm.observations, axis=0) / scales.floor
         moved[i, :n], seen[i, :n] = np.nan_to_num(step), ~np.isnan(step)
         drive[i, :n], valid[i, :n] = calm.actions[:, : shape[2]] / scales.floor, True
-        z = (straight_lines(e.observations) - scales.shift) / scales.floor
-        about[i, :n] = np.concatenate([z[:-1], e.actions / scales.action], 1)
-    features = _features(geometry, jnp.asarray(about)) if geometry else jnp.zeros((*shape[:2], 0), jnp.float32)
     arrays = [jnp.asarray(x) for x in (moved, drive[..., None], seen > 0, valid)]
-    return Regression(*arrays, inputs=features)
+    return Regression(*arrays, inputs=jnp.zeros((*shape[:2], 0), jnp.float32))
+
+
+def step_features(
+    episodes: Sequence[Episode], scales: Scales, rows: int, geometry: Geometry
+) -> Float[Array, "logs rows features"]:
+    """What the chance of a mode depends on in every step; gaps to a hidden body are taken along straight lines."""
+    about = np.zeros((len(episodes), rows, len(scales.floor) + len(scales.action)), np.float32)  # z and a
+    for i, e in enumerate(episodes):
+        z = (straight_lines(e.observations) - scales.shift) / scales.floor
+        about[i, : e.steps] = np.concatenate([z[:-1], e.actions / scales.action], 1)
+    return _features(geometry, jnp.asarray(about))
 
 
 @jax.jit
 def _features(geometry: Geometry, about: Float[Array, "logs rows width"]) -> Float[Array, "logs rows features"]:
     return jnp.moveaxis(geometry(jnp.moveaxis(about, -1, 0)), 0, -1)
-
-
-def driven_fit(fit: ContactFit, episodes: Sequence[Episode], scales: Scales, geometry: Geometry) -> ContactFit:
-    """The fit after its chain was learned to depend on gaps and fingers as well, where the logs have any."""
-    rows = padded_length(max(max(e.steps for e in episodes), 1))
-    data = contact_regression(episodes, scales, rows, geometry)
-    if not data.inputs.shape[-1]:  # a cloth and no fingers: there is nothing that a contact may depend on
-        return fit
-    modes, width = fit.switching.noise.shape
-    start = fit.switching._replace(drive=np.zeros((data.inputs.shape[-1], modes)))
-    start = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), start)
-    found = driven(data, _assumed(modes, width), start, CONFIG)
-    every = jax.tree.map(lambda x: x[None], found)
-    share = np.asarray(mode_shares(data, every, CONFIG), np.float64)[0]
-    return fit._replace(switching=jax.tree.map(lambda x: np.asarray(x, np.float64), found), share=share)
 
 
 def contact_fits(
@@ -202,16 +194,14 @@ def contact_fits(
     data, held = (contact_regression(logs, scales, rows) for logs in (train, validation))
     for part, name in ((data, "training"), (held, "validation")):
         if not bool(part.seen.any()):
-            raise ValueError(
-                f"no two rows in a row were seen in any {name} log; expected some, to see what moves."
-            )
+            raise ValueError(f"no two rows in a row were seen in any {name} log; expected some, to see what moves.")
     assumed = _assumed(modes, len(scales.floor))
     starts = start_from_coefficients(data, _starts(data, modes, seed), CONFIG)
     found = baum_welch(data, assumed, starts, CONFIG)
-    share = np.asarray(mode_shares(data, found, CONFIG), np.float64)
+    share, told = (np.asarray(x, np.float64) for x in shares_and_drives(data, found, CONFIG))
     value = np.nan_to_num(np.asarray(mean_log_likelihood(held, found, CONFIG), np.float64), nan=-np.inf)
     every = [jax.tree.map(lambda x, i=i: np.asarray(x[i], np.float64), found) for i in range(len(value))]
-    return [ContactFit(*one) for one in zip(every, share, value.tolist(), strict=True)]
+    return [ContactFit(*one) for one in zip(every, share, told, value.tolist(), strict=True)]
 
 
 def _assumed(modes: int, channels: int) -> Structure:

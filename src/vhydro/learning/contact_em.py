@@ -11,16 +11,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from vhydro.episodes import Batch, Episode, pad
-from vhydro.filter.merged import merged_run, smoothed_moments
+from vhydro.filter.merged import branch_shares, merged_run, smoothed_moments
 from vhydro.filter.run import frames_of, padded_length
 from vhydro.filter.settings import FilterSettings
+from vhydro.learning.contact import CONFIG, Scales
+from vhydro.learning.forward_backward import ChainPosterior
+from vhydro.learning.switching import driven_chain
 from vhydro.model import HybridModel
 
-ROUNDS = 8
+PSEUDO = CONFIG.pseudo_moves
+
+ROUNDS, DRIVEN_ROUNDS = 8, 4
+ROUGH = (0.1, 0.3)  # of the hand's step: the least and the most by which what goes with it may miss it
 LEAST = 1.0  # noise of a step, in noise floors
+NEGLIGIBLE = 1e-9  # of sensors, in squared noise floors
 KEEP = FilterSettings(engine="merged", history=True)
 
 
@@ -29,14 +36,23 @@ class Law(NamedTuple):
 
     gain: Float[np.ndarray, "modes channels"]
     walk: Float[np.ndarray, "channels"]  # deviation of a step
+    logits: Float[np.ndarray, "modes modes"]
+    drive: Float[np.ndarray, "inputs modes"]  # what a feature of the step adds to the logit of the next mode
+    log_start: Float[np.ndarray, "modes"]
+    rough: Float[np.ndarray, "channels"]  # share of a drive by which what goes with it may miss it; 0 for a machine
 
 
 @eqx.filter_jit
-def _modes(model: HybridModel, batch: Batch) -> Float[Array, "logs rows modes"]:
-    def one(log: Batch):
+def _posterior(model: HybridModel, batch: Batch) -> ChainPosterior:
+    """The modes of every log, given all of it."""
+
+    def one(log: Batch) -> ChainPosterior:
         frames = frames_of(model, log)
         (_, _, history), *_ = merged_run(model, None, KEEP, frames, None)
-        return smoothed_moments(model, jax.tree.map(lambda x: x[0], history), frames).mode
+        history = jax.tree.map(lambda x: x[0], history)
+        mode = smoothed_moments(model, history, frames).mode
+        pairs = jax.vmap(lambda joint, later: branch_shares(joint, 0) * later)(history.log_branch[1:], mode[1:])
+        return ChainPosterior(mode, pairs * log.valid[1:, None, None], jnp.zeros((), model.dtype))
 
     return jax.vmap(one)(batch)
 
@@ -44,51 +60,86 @@ def _modes(model: HybridModel, batch: Batch) -> Float[Array, "logs rows modes"]:
 def refined_law(
     start: Law,
     model_of: Callable[[Law], HybridModel],
+    together_of: Callable[[Law], Bool[np.ndarray, "modes channels channels"]],
     seen: Sequence[Episode],
-    scales,
-    rough: Callable[[np.ndarray], Float[np.ndarray, "modes channels"]],
+    scales: Scales,
+    features: Float[Array, "logs rows features"],
 ) -> Law:
-    """The law after some rounds; `model_of` makes a model of one, `rough` says which channels are rough in which mode."""
+    """The law after some rounds, the last of them with a chain that is driven by the features of every step.
+
+    `model_of` makes a model of a law, `together_of` says which channels are of one body that goes with the hand.
+    """
     rows = padded_length(max(e.steps + 1 for e in seen))
     now, channels = start, len(start.walk)
-    sensor = np.maximum(scales.sensor / scales.floor, 0.0)
     steps = [np.diff(e.observations, axis=0) / scales.floor for e in seen]
     drives = [e.actions[:, :channels] / scales.floor for e in seen]
-    for _ in range(ROUNDS):
+    width = features.shape[-1]
+    for number in range(ROUNDS + (DRIVEN_ROUNDS if width else 0)):
         model = model_of(now)
         batch = pad(seen, dtype=model.dtype, length=rows)
-        mode = np.asarray(_modes(model, jax.tree.map(jnp.asarray, batch)), np.float64)
+        chain = _posterior(model, jax.tree.map(jnp.asarray, batch))
+        mode = np.asarray(chain.mode, np.float64)
         weights = [m[1 : e.steps + 1] for m, e in zip(mode, seen, strict=True)]
-        now = _m_step(now, steps, drives, weights, sensor**2, rough(now.gain))
+        now = _m_step(now, steps, drives, weights, (scales.sensor / scales.floor) ** 2, together_of(now))
+        begun = mode[:, 0].sum(0) + PSEUDO
+        now = now._replace(log_start=np.log(begun / begun.sum()))
+        if number < ROUNDS:
+            moves = np.asarray(chain.pairs, np.float64).sum((0, 1)) + PSEUDO
+            now = now._replace(logits=np.log(moves / moves.sum(1, keepdims=True)))
+        else:
+            if not now.drive.size:
+                now = now._replace(drive=np.zeros((width, len(now.gain))))
+            logits, drive = driven_chain(features[:, : rows - 1], chain.pairs, now.logits, now.drive, PSEUDO)
+            now = now._replace(logits=np.asarray(logits, np.float64), drive=np.asarray(drive, np.float64))
     return now
 
 
-def _m_step(now: Law, steps, drives, weights, sensor, rough) -> Law:
-    modes, channels = now.gain.shape
-    gain, walk = np.empty_like(now.gain), np.empty_like(now.walk)
-    for c in range(channels):
-        q, r = now.walk[c] ** 2, sensor[c]
-        root = np.sqrt(q**2 + 4 * q * r)
-        theta = ((q + 2 * r) - root) / (2 * r) if r > 1e-9 else 0.0
-        spread = (q + 2 * r + root) / 2  # of the white innovations
-        gram, cross, square, count = spread * np.eye(modes), np.zeros(modes), 0.0, 0.0
-        rest = []
-        for x, u, w in zip(steps, drives, weights, strict=True):
-            known = ~np.isnan(x[:, c])
-            regressors = np.where(known[:, None], w * u[:, c : c + 1], 0.0)
-            both = _whitened(np.column_stack([np.nan_to_num(x[:, c]), regressors]), known, theta)
-            trust = 1 / (1 + (w @ (rough[:, c] ** 2)) * u[:, c] ** 2 / spread) * known
-            doubt = np.einsum("t,tij->ij", trust * u[:, c] ** 2, _doubt(w)) / (1 - theta**2)
-            gram += both[:, 1:].T @ (trust[:, None] * both[:, 1:]) + doubt
-            cross += both[:, 1:].T @ (trust * both[:, 0])
-            rest.append((both, trust, doubt, known))
-        gain[:, c] = np.linalg.solve(gram, cross)
-        for both, trust, doubt, known in rest:
-            square += (trust * (both[:, 0] - both[:, 1:] @ gain[:, c]) ** 2).sum() + gain[:, c] @ doubt @ gain[:, c]
-            count += known.sum()
-        found = square / max(count, 1.0)
-        walk[c] = np.sqrt(max(found + r**2 / found - 2 * r if found > r else 0.0, LEAST**2))
-    return Law(gain, walk)
+def _m_step(now: Law, steps, drives, weights, sensor, together) -> Law:
+    """The M step of gains and noise, channel by channel, from the modes' probabilities in every step."""
+    rough = together * now.rough[:, None] ** 2
+    found = [
+        _channel(now.walk[c] ** 2, sensor[c], c, steps, drives, weights, rough[:, c]) for c in range(len(now.walk))
+    ]
+    gains, walks = zip(*found, strict=True)
+    now = now._replace(gain=np.stack(gains, 1), walk=np.array(walks))
+    return now._replace(rough=_roughness(now, steps, drives, weights, sensor, together))
+
+
+def _roughness(now: Law, steps, drives, weights, sensor, together) -> np.ndarray:
+    """By what share of the hand's step each body misses it while they go together, beyond what is noise."""
+    step, drive, weight = (np.concatenate(x) for x in (steps, drives, weights))
+    missed, gone = np.zeros_like(now.rough), np.zeros_like(now.rough)
+    for mode, gain in enumerate(now.gain):
+        held = together[mode]  # channels of one body
+        own = held.any(1)
+        known = weight[:, mode : mode + 1] * ~np.isnan(step)
+        left = np.nan_to_num(step - gain * drive) ** 2 - now.walk**2 - 2 * sensor
+        missed += held @ np.where(own, (known * left).sum(0), 0.0)
+        gone += held @ np.where(own, (known * (drive**2 @ held.T)).sum(0), 0.0)
+    share = np.sqrt(np.maximum(missed, 0.0) / np.maximum(gone, 1.0))
+    return np.where(now.rough > 0, np.clip(share, *ROUGH), 0.0)
+
+
+def _channel(walk: float, sensor: float, c: int, steps, drives, weights, rough) -> tuple[np.ndarray, float]:
+    """The gain of one channel in every mode and the deviation of its steps; `walk`, `sensor`, `rough` are variances."""
+    root = np.sqrt(walk**2 + 4 * walk * sensor)
+    theta = ((walk + 2 * sensor) - root) / (2 * sensor) if sensor > NEGLIGIBLE else 0.0
+    spread = (walk + 2 * sensor + root) / 2  # variance of the white innovations
+    modes = len(rough)
+    gram, cross, parts = spread * np.eye(modes), np.zeros(modes), []
+    for x, u, w in zip(steps, drives, weights, strict=True):
+        known = ~np.isnan(x[:, c])
+        regressors = np.where(known[:, None], w * u[:, c : c + 1], 0.0)
+        white = _whitened(np.column_stack([np.nan_to_num(x[:, c]), regressors]), known, theta)
+        trust = known / (1 + (w * (u**2 @ rough.T)).sum(1) / spread)
+        doubt = np.einsum("t,tij->ij", trust * u[:, c] ** 2, _doubt(w)) / (1 - theta**2)
+        gram += white[:, 1:].T @ (trust[:, None] * white[:, 1:]) + doubt
+        cross += white[:, 1:].T @ (trust * white[:, 0])
+        parts.append((white, trust, doubt, known.sum()))
+    gain = np.linalg.solve(gram, cross)
+    square = sum((t * (v[:, 0] - v[:, 1:] @ gain) ** 2).sum() + gain @ d @ gain for v, t, d, _ in parts)
+    left = square / max(sum(n for *_, n in parts), 1)  # variance of what the gains leave: innovations, again
+    return gain, np.sqrt(max((left - sensor) ** 2 / left if left > sensor else 0.0, LEAST**2))
 
 
 def _doubt(w: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """A contact model from logs alone: modes, their couplings in words, and how many of them the logs can tell apart."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
@@ -10,11 +9,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from vhydro.episodes import Episode
+from vhydro.filter.run import padded_length
 from vhydro.gap import GapDrive, Geometry
-from vhydro.learning.contact import ContactFit, Scales, contact_fits, driven_fit, geometry_of, scales_of
-from vhydro.learning.contact_em import Law, refined_law
+from vhydro.learning.contact import ContactFit, Scales, contact_fits, geometry_of, scales_of, step_features
+from vhydro.learning.contact_em import LEAST, ROUGH, Law, refined_law
 from vhydro.learning.noise import seen_mean
-from vhydro.learning.switching import Switching
 from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.views.contact import MACHINE, ContactView
@@ -22,9 +21,10 @@ from vhydro.views.contact import MACHINE, ContactView
 MOST = 6  # modes that `auto` tries
 COUPLED = 0.5  # a gain above this is a thing that goes with its drive
 PULLED = 0.15  # the same of a cloth, whose other knots hold back the one that is touched
+TOLD = 1.0  # noise floors: drives below it say nothing of what responds to them
+FOLLOWS = 0.5  # noise floors: what a machine does of itself in some mode, if it is to be judged by it
+LEAST_STAY = 0.5  # the chance to go on below which a mode is a transient
 SENSOR = 0.1  # of the noise floor: the least that a reading is off
-LEAST_WALK = float(os.environ.get("WALK", "1.0"))
-ROUGH = float(os.environ.get("ROUGH", "0.3"))  # of a hand's displacement: by how much a thing that goes with it may miss it
 UNSEEN = 1e3  # noise floors: where a body that no log shows at first may be
 
 
@@ -80,21 +80,26 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
         Tried(c, f.validation, len(f.share) - len(_collapsed(f, things))) for c, f in zip(counts, found, strict=True)
     )
     geometry = geometry_of(search.seen, search.scales, [b for b in search.view.bodies if b not in search.view.cloths])
-    best = driven_fit(_ordered(found[best_count(tried)], things), search.seen, search.scales, geometry)
-    scales, found = search.scales, best.switching
-    model_of = lambda law: contact_model(found, law, scales, search.seen, geometry, things)  # noqa: E731
-    walk = np.sqrt(np.maximum(found.noise[0] ** 2 - (scales.jitter / scales.floor) ** 2, LEAST_WALK**2))
-    law = Law(_gains(best), walk)
-    if os.environ.get("EM", "1") == "1":
-        law = refined_law(law, model_of, search.seen, scales, lambda gain: _rough(gain, things))
-    couples = patterns(law.gain, things)
-    return Start(
-        model_of(law),
-        tuple(contact_words(p, things.names) for p in couples),
-        tried,
-        _collapsed(best, things),
-        couples,
+    best = _ordered(found[best_count(tried)], things)
+    setup = Setup(search.seen, search.scales, geometry, things, best.told)
+    scales, begun = search.scales, best.switching
+    walk = np.sqrt(np.maximum(begun.noise[0] ** 2 - (scales.jitter / scales.floor) ** 2, LEAST**2))
+    law = refined_law(
+        Law(
+            _gains(best),
+            walk,
+            *(np.asarray(x) for x in (begun.logits, begun.drive, begun.log_start)),
+            rough=np.where([name in MACHINE for name in things.of_channel], 0.0, ROUGH[1]),
+        ),
+        lambda law: contact_model(law, setup),
+        lambda law: together_of(setup.couples(law), things),
+        search.seen,
+        scales,
+        step_features(search.seen, scales, padded_length(max(e.steps + 1 for e in search.seen)), geometry),
     )
+    couples = setup.couples(law)
+    names = tuple(contact_words(p, things.names) for p in couples)
+    return Start(contact_model(law, setup), names, tried, _collapsed(best, things), couples)
 
 
 class Things(NamedTuple):
@@ -122,30 +127,40 @@ def _worth(fit: ContactFit) -> tuple[bool, float]:
 
 def _ordered(fit: ContactFit, things: Things) -> ContactFit:
     """The same with modes in the order of how much they couple."""
-    pattern = patterns(_gains(fit), things)
+    pattern = patterns(_gains(fit), fit.told, things)
     order = sorted(range(len(pattern)), key=lambda m: (pattern[m].sum(), tuple(~pattern[m]), -fit.share[m]))
     s = fit.switching
     moved = s._replace(
         coefficients=s.coefficients[order], noise=s.noise[order], logits=s.logits[order][:, order],
         drive=s.drive[:, order], log_start=s.log_start[order],
     )  # fmt: skip
-    return fit._replace(switching=moved, share=fit.share[order])
+    return fit._replace(switching=moved, share=fit.share[order], told=fit.told[order])
 
 
-def patterns(gain: Float[np.ndarray, "modes channels"], things: Things) -> Bool[np.ndarray, "modes things"]:
-    """What every mode couples: each body to the hand, the fingers to something between them, the arm to a load."""
+def patterns(
+    gain: Float[np.ndarray, "modes channels"], told: Float[np.ndarray, "modes channels"], things: Things
+) -> Bool[np.ndarray, "modes things"]:
+    """What every mode couples: each body to the hand, the fingers to something between them, the arm to a load.
+
+    A mode whose rows hardly drive a thing (`told`, in noise floors) says nothing of it.
+    """
     out = []
     for thing in things.names:
-        own = gain[:, [i for i, name in enumerate(things.of_channel) if name == thing]]
-        follows = (own > (PULLED if thing in things.cloths else COUPLED)).any(1)
-        out.append(_falls_short(own) if thing in MACHINE else follows)
+        mine = [i for i, name in enumerate(things.of_channel) if name == thing]
+        own, driven = gain[:, mine], told[:, mine] > TOLD
+        follows = ((own > (PULLED if thing in things.cloths else COUPLED)) & driven).any(1)
+        out.append(_falls_short(own, told[:, mine]) if thing in MACHINE else follows)
     return np.stack(out, 1)
 
 
-def _falls_short(gain: np.ndarray) -> np.ndarray:
-    """Modes in which the machine does far less than it does in another with the same command."""
-    size = gain.mean(1)
-    return (size < COUPLED * size.max()) & (size.max() > 0)  # a machine that never follows says nothing
+def _falls_short(gain: np.ndarray, told: np.ndarray) -> np.ndarray:
+    """Modes in which the machine does far less than it does in another with the same command.
+
+    Of a machine that is never seen to follow, nothing can be said.
+    """
+    size, driven = gain.mean(1), (told > TOLD).any(1)
+    follows = driven & ((gain * told).max(1) > FOLLOWS)
+    return (size < COUPLED * size[follows].max(initial=0.0)) & driven
 
 
 def contact_words(pattern: Bool[np.ndarray, "things"], things: Sequence[str]) -> str:
@@ -159,34 +174,51 @@ def contact_words(pattern: Bool[np.ndarray, "things"], things: Sequence[str]) ->
 def _collapsed(fit: ContactFit, things: Things) -> tuple[int, ...]:
     kept: set[tuple[bool, ...]] = set()
     out = []
-    for mode, pattern in enumerate(patterns(_gains(fit), things)):
-        if fit.share[mode] < FEWEST_ROWS or tuple(pattern) in kept:
+    going_on = np.exp(np.diagonal(fit.switching.logits))
+    for mode, pattern in enumerate(patterns(_gains(fit), fit.told, things)):
+        passing = len(going_on) > 1 and going_on[mode] < LEAST_STAY
+        if fit.share[mode] < FEWEST_ROWS or passing or tuple(pattern) in kept:
             out.append(mode)
         else:
             kept.add(tuple(pattern))
     return tuple(out)
 
 
-def contact_model(
-    found: Switching, law: Law, scales: Scales, seen: Sequence[Episode], geometry: Geometry, things: Things
-) -> HybridModel:
+class Setup(NamedTuple):
+    """What a contact model is built of besides its law."""
+
+    seen: list[Episode]  # training logs through the view
+    scales: Scales
+    geometry: Geometry
+    things: Things
+    told: Float[np.ndarray, "modes channels"]  # RMS drive of every mode's rows, in noise floors
+
+    def couples(self, law: Law) -> Bool[np.ndarray, "modes things"]:
+        """What goes with what drives it in every mode."""
+        return patterns(law.gain, self.told, self.things)
+
+
+def contact_model(law: Law, setup: Setup) -> HybridModel:
     """The hybrid model of what was found, in units of the noise floor."""
+    seen, scales = setup.seen, setup.scales
     gain, floor = law.gain, scales.floor
     modes, width = gain.shape
-    couples = patterns(gain, things)
+    rough = np.zeros((modes, width, len(scales.action)))
+    rough[:, :, :width] = law.rough[:, None] * together_of(setup.couples(law), setup.things)
+    rough[:, :, :width] *= scales.action[:width] / floor[:, None]
     port = np.zeros((modes, width, len(scales.action)))
     port[:, range(width), range(width)] = gain * scales.action[:width] / floor
     first = (np.stack([e.observations[0] for e in seen]) - scales.shift) / floor
     middle = seen_mean(first)
     sensor = np.maximum(scales.sensor / floor, SENSOR)
-    moves = jnp.asarray(np.maximum(found.logits, np.log(LEAST_MOVE)), jnp.float32)
-    drive = GapDrive(geometry, jnp.asarray(found.drive.T, jnp.float32)) if found.drive.size else None
+    moves = jnp.asarray(np.maximum(law.logits, np.log(LEAST_MOVE)), jnp.float32)
+    drive = GapDrive(setup.geometry, jnp.asarray(law.drive.T, jnp.float32)) if law.drive.size else None
     return hybrid_model(
         replace(mode_kernel(modes, drive=drive), logits=moves),
         linear_flow(np.broadcast_to(np.eye(width), (modes, width, width)), port=port),
         axis_emission(width, range(width), noise=sensor),
         noise=law.walk,
-        start_mode=np.exp(found.log_start),
+        start_mode=np.exp(law.log_start),
         start_mean=middle,
         start_scale=np.maximum(
             np.where(np.isnan(first).all(0), UNSEEN, np.sqrt(seen_mean((first - middle) ** 2))), 1.0
@@ -195,27 +227,16 @@ def contact_model(
         scale=floor,
         action_scale=scales.action,
         channels=[c.name for c in seen[0].channels],
-        roughness=roughness_of(couples, things, scales),
+        roughness=rough,
     )
 
 
-def _rough(gain, things):
-    couples, out = patterns(gain, things), np.zeros_like(gain)
-    for thing, held in zip(things.names, couples.T, strict=True):
-        own = [i for i, name in enumerate(things.of_channel) if name == thing]
-        if thing not in MACHINE:
-            out[np.ix_(held, own)] = ROUGH * np.sqrt(3)
-    return out
+def together_of(
+    couples: Bool[np.ndarray, "modes things"], things: Things
+) -> Bool[np.ndarray, "modes channels channels"]:
+    """Which two channels are axes of one body that goes with the hand in a mode.
 
-
-def roughness_of(
-    couples: Bool[np.ndarray, "modes things"], things: Things, scales: Scales
-) -> Float[np.ndarray, "modes channels inputs"]:
-    """A share of the hand's displacement, for every axis of what goes with it: things are not glued to a hand."""
-    width = len(scales.floor)
-    out = np.zeros((len(couples), width, len(scales.action)))
-    for thing, held in zip(things.names, couples.T, strict=True):
-        own = [i for i, name in enumerate(things.of_channel) if name == thing]
-        if thing not in MACHINE:
-            out[np.ix_(held, own, own)] = ROUGH * (scales.action[own] / scales.floor[own][:, None])
-    return out
+    Such a body is not glued to the hand: it slips, tilts and catches up, the more the faster the hand goes.
+    """
+    held = np.array([[name == n and n not in MACHINE for n in things.names] for name in things.of_channel])
+    return ((held[:, None] & held[None]) & couples[:, None, None]).any(-1)

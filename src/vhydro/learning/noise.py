@@ -27,6 +27,12 @@ def quiet_noise(episodes: Sequence[Episode]) -> Float[np.ndarray, "channels"]:
     return quiet / (QUIET_SHARE * np.sqrt(6))
 
 
+def median_deviation(values: Float[np.ndarray, "rows channels"]) -> Float[np.ndarray, "channels"]:
+    """The standard deviation of every column as a normal one's median size tells it; NaN is left out, 0 if all are."""
+    known = [np.abs(c[~np.isnan(c)]) for c in values.T]
+    return np.array([1.4826 * np.median(c) if len(c) else 0.0 for c in known])
+
+
 def seen_mean(values: np.ndarray) -> np.ndarray:
     """The mean of every column over the rows that were seen; 0 of one that never was."""
     return np.nansum(values, axis=0) / np.maximum((~np.isnan(values)).sum(0), 1)

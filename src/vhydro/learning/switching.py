@@ -207,10 +207,23 @@ def _least_squares(data: Regression, assumed: Structure, weight, noise) -> Float
 
 
 @partial(jax.jit, static_argnames=("config",))
+def shares_and_drives(
+    data: Regression, found: Switching, config: SwitchingConfig
+) -> tuple[Float[Array, "starts modes"], Float[Array, "starts modes channels"]]:
+    """The share of the rows that is in every mode, and how large the first regressor of its rows is (RMS)."""
+
+    def one(now: Switching):
+        weight = e_step(data, now, config).mode * data.valid[..., None]
+        square = jnp.einsum("erm,erc->mc", weight, data.design[..., 0] ** 2)
+        count = weight.sum((0, 1))
+        return count / data.valid.sum(), jnp.sqrt(square / jnp.maximum(count, 1e-6)[:, None])
+
+    return jax.vmap(one)(found)
+
+
 def mode_shares(data: Regression, found: Switching, config: SwitchingConfig) -> Float[Array, "starts modes"]:
     """The share of the rows that is in every mode."""
-    one = lambda now: (e_step(data, now, config).mode * data.valid[..., None]).sum((0, 1))  # noqa: E731
-    return jax.vmap(one)(found) / data.valid.sum()
+    return shares_and_drives(data, found, config)[0]
 
 
 @partial(jax.jit, static_argnames=("config",))
@@ -227,25 +240,22 @@ NEWTON = 3  # steps in every round
 HALVED = 0.5 ** np.arange(6)  # of a step, until it lowers the loss
 
 
-@partial(jax.jit, static_argnames=("config", "rounds"))
-def driven(data: Regression, assumed: Structure, found: Switching, config: SwitchingConfig, rounds: int = 10):
-    """One fit, its chain then learned to be driven by the inputs; laws and noise go on being learned."""
-
-    def round_(_, now: Switching) -> Switching:
-        chain = e_step(data, now, config)
-        return _laws(data, assumed, chain.mode * data.valid[..., None], _newton(data, chain, now, config), config)
-
-    return jax.lax.fori_loop(0, rounds, round_, found)
-
-
-def _newton(data: Regression, chain: ChainPosterior, now: Switching, config: SwitchingConfig) -> Switching:
+@partial(jax.jit, static_argnames=("pseudo_moves",))
+def driven_chain(
+    inputs: Float[Array, "episodes steps inputs"],
+    pairs: Float[Array, "episodes steps modes modes"],
+    logits: Float[Array, "modes modes"],
+    drive: Float[Array, "inputs modes"],
+    pseudo_moves: float,
+) -> tuple[Float[Array, "modes modes"], Float[Array, "inputs modes"]]:
     """The chain that makes the expected transitions likelier: a multinomial logit by Newton's method.
 
     Its regressors are where a step comes from and the step's inputs; a step that does not lower the loss is halved.
     """
-    modes, dtype = now.logits.shape[0], now.logits.dtype
-    inputs = data.inputs[:, 1:].reshape(-1, data.inputs.shape[-1])
-    pairs = chain.pairs.reshape(-1, modes, modes)
+    modes, dtype = pairs.shape[-1], pairs.dtype
+    logits, drive = jnp.asarray(logits, dtype), jnp.asarray(drive, dtype)
+    inputs = inputs.reshape(-1, inputs.shape[-1])
+    pairs = pairs.reshape(-1, modes, modes)
     left = pairs.sum(-1)  # expected departures of every step from every mode
     # The prior of the logits only fixes what a softmax leaves open.
     prior = jnp.concatenate([jnp.full(modes, 1e-2, dtype), jnp.full(inputs.shape[1], 1 / WIDTH**2, dtype)])
@@ -256,7 +266,7 @@ def _newton(data: Regression, chain: ChainPosterior, now: Switching, config: Swi
 
     def loss(weight):
         start = jax.nn.log_softmax(weight[:modes], axis=-1)
-        expected = (pairs * log_moves(weight)).sum() + config.pseudo_moves * start.sum()
+        expected = (pairs * log_moves(weight)).sum() + pseudo_moves * start.sum()
         return -expected + 0.5 * (prior[:, None] * weight**2).sum()
 
     def step(_, weight):
@@ -264,10 +274,10 @@ def _newton(data: Regression, chain: ChainPosterior, now: Switching, config: Swi
         start = jnp.exp(jax.nn.log_softmax(weight[:modes], axis=-1))
         off = pairs - left[..., None] * chance
         gradient = jnp.concatenate(
-            [off.sum(0) + config.pseudo_moves * (1 - modes * start), inputs.T @ off.sum(1)]
+            [off.sum(0) + pseudo_moves * (1 - modes * start), inputs.T @ off.sum(1)]
         ) - prior[:, None] * weight  # fmt: skip
         curve = left[..., None, None] * (chance[..., None] * (eye - chance[..., None, :]))
-        by_mode = curve.sum(0) + config.pseudo_moves * modes * start[..., None] * (eye - start[:, None])
+        by_mode = curve.sum(0) + pseudo_moves * modes * start[..., None] * (eye - start[:, None])
         size = modes + inputs.shape[1]
         hessian = jnp.zeros((size, modes, size, modes), dtype)
         hessian = hessian.at[jnp.arange(modes), :, jnp.arange(modes)].set(by_mode)
@@ -281,5 +291,5 @@ def _newton(data: Regression, chain: ChainPosterior, now: Switching, config: Swi
         lower = jax.vmap(loss)(tried) < loss(weight)
         return jnp.where(lower.any(), tried[lower.argmax()], weight)
 
-    weight = jax.lax.fori_loop(0, NEWTON, step, jnp.concatenate([now.logits, now.drive]))
-    return now._replace(logits=weight[:modes], drive=weight[modes:])
+    weight = jax.lax.fori_loop(0, NEWTON, step, jnp.concatenate([logits, drive]))
+    return weight[:modes], weight[modes:]

@@ -1,38 +1,114 @@
-"""Readings of modes by what they couple: what the hand is on, what stands on what, contact or none, and the regime.
+"""Readings of modes by what they couple: which bodies touch, contact or none, and the regime; labels have no part.
 
-A model's modes say what goes with the hand. What rests on another thing does not show in motion, but gravity says it:
-a body that nothing holds and that stands higher than it began stands on something else than before.
+A model's modes say what goes with the hand, and whether fingers and arm do as they are told. What rests on another
+thing does not show in motion, but gravity says it: a body that nothing holds and that stands higher than it began
+stands on something else than before. An arm that falls short while its fingers hold something presses it against
+something else.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from vhydro.episodes import Episode
+from vhydro.occlusion import straight_lines
 from vhydro.views.contact import ContactView
+from vhydro.views.view import AXES
 
 FREE, IMPACT, SUSTAINED = 0, 1, 2
+REGIMES = ("free", "impact", "sustained")
 HIGHER = 0.005  # metres: more than a body tilts when it is pushed
+QUESTIONS = ("modes", "touching", "contact", "regime")
+
+
+class Touching(NamedTuple):
+    """What touches what in every row."""
+
+    held: Bool[np.ndarray, "rows bodies"]  # by the hand, or goes with what the hand holds
+    standing: Bool[np.ndarray, "rows bodies"]  # on something else than at first, held by nothing
+    pressed: Bool[np.ndarray, "rows"]  # what fingers hold is against something
 
 
 class Readings(NamedTuple):
-    """One path of modes, read in four ways."""
+    """One path of modes, read in four ways, and words for the second."""
 
     modes: Int[np.ndarray, "rows"]
-    kinds: Int[np.ndarray, "rows"]  # 1 where the hand is on something, and 2 more where something stands
+    touching: Int[np.ndarray, "rows"]  # a number for every set of bodies that touch; 0 is none
     contact: Int[np.ndarray, "rows"]  # 1 where anything touches
     regime: Int[np.ndarray, "rows"]  # free, impact, sustained: a window around every make and break
+    words: dict[int, str]  # of the numbers of `touching`
 
 
 def readings(
-    path: Int[np.ndarray, "rows"], couples: Bool[np.ndarray, "modes things"], view: ContactView, seen: Episode
+    path: Int[np.ndarray, "rows"],
+    couples: Bool[np.ndarray, "modes things"],
+    view: ContactView,
+    seen: Episode,
+    places: Float[np.ndarray, "rows bodies 3"] | None = None,
 ) -> Readings:
-    """The readings of the modes of a log that was seen through the view."""
-    held = np.asarray(couples.any(1))[path]
-    stand = np.asarray(standing(path, couples, view, seen).any(1))
-    touching = np.logical_or(held, stand)
-    return Readings(path, held + 2 * stand, touching.astype(int), regime_of(touching))
+    """The readings of the modes of a log that was seen through the view.
+
+    `places` are where the bodies are believed to be; without them where the log shows them, straight lines between.
+    """
+    path = np.asarray(path)
+    found = touching_of(path, couples, view, seen, shown_places(view, seen) if places is None else places)
+    flags = np.column_stack([*found[:2], found.pressed])
+    codes = flags.astype(np.int64) @ (1 << np.arange(flags.shape[1], dtype=np.int64))
+    firsts = {int(code): int(row) for code, row in zip(*np.unique(codes, return_index=True), strict=True)}
+    words = {code: _words(Touching(*(part[row] for part in found)), view) for code, row in firsts.items()}
+    touches = codes > 0
+    return Readings(path, codes, touches.astype(int), regime_of(touches), words)
+
+
+def touching_of(
+    path: Int[np.ndarray, "rows"],
+    couples: Bool[np.ndarray, "modes things"],
+    view: ContactView,
+    seen: Episode,
+    places: Float[np.ndarray, "rows bodies 3"],
+) -> Touching:
+    """What touches what: by what the mode of every row couples, by reach, and by height."""
+    things = list(dict.fromkeys(c.group for c in seen.channels))
+    bodies = list(view.bodies)
+    coupled = np.asarray(couples)[path]
+
+    def is_on(thing: str) -> np.ndarray:
+        return coupled[:, things.index(thing)] if thing in things else np.zeros(len(path), bool)
+
+    goes = np.stack([is_on(body) for body in bodies], 1)
+    blocked = (is_on("gripper") | is_on("end_effector")) & ~goes.any(1)
+    held = goes.copy()
+    held[blocked, _nearest(view, seen, places)[blocked]] = True  # fingers that are on something are on what is near
+    higher = places[:, :, 2] - places[:1, :, 2] > HIGHER
+    cloth = np.array([body in view.cloths for body in bodies])
+    return Touching(held, higher & ~goes & ~cloth, is_on("joints") & is_on("gripper") & goes.any(1))
+
+
+def shown_places(view: ContactView, seen: Episode) -> Float[np.ndarray, "rows bodies 3"]:
+    """Where the log shows every body; of hidden rows the straight line between seen ones."""
+    names = [c.name for c in seen.channels]
+    columns = [[names.index(f"{body}.{a}") for a in AXES] for body in view.bodies]
+    return straight_lines(seen.observations[:, np.ravel(columns)]).reshape(len(seen.observations), -1, 3)
+
+
+def _nearest(view: ContactView, seen: Episode, places: np.ndarray) -> Int[np.ndarray, "rows"]:
+    """The body that is nearest to the hand in every row; a cloth is everywhere."""
+    inputs = [c.name for c in seen.inputs]
+    before = seen.actions[:, [inputs.index(f"hand.{a}") for a in AXES]]
+    hand = np.concatenate([before, before[-1:] + seen.actions[-1:, :3]])  # the first drives are the hand's own steps
+    gap = np.linalg.norm(places - hand[:, None], axis=2)
+    gap[:, [body in view.cloths for body in view.bodies]] = 0.0
+    return gap.argmin(1)
+
+
+def _words(row: Touching, view: ContactView) -> str:
+    bodies = np.array(list(view.bodies))
+    held, standing = (" and ".join(bodies[flags]) for flags in row[:2])
+    parts = [f"the hand on {held}" + (", pressed against something" if row.pressed else "")] if held else []
+    return (
+        "; ".join([*parts, *([f"{standing} on something else than at first"] if standing else [])]) or "nothing touches"
+    )
 
 
 def regime_of(touching: np.ndarray, impact: int = 3) -> np.ndarray:
@@ -42,20 +118,3 @@ def regime_of(touching: np.ndarray, impact: int = 3) -> np.ndarray:
         begin = max(0, change - impact // 2)
         regime[begin : change - impact // 2 + impact] = IMPACT
     return regime
-
-
-def standing(
-    path: Int[np.ndarray, "rows"], couples: Bool[np.ndarray, "modes things"], view: ContactView, seen: Episode
-) -> Bool[np.ndarray, "rows bodies"]:
-    """Which bodies stand higher than where the log first shows them, and are held by nothing; cloths never do.
-
-    Of hidden heights the straight line between seen ones is taken: what nobody holds stays where it is.
-    """
-    names, out = [c.name for c in seen.channels], np.zeros((len(path), len(view.bodies)), bool)
-    for body, name in enumerate(view.bodies):
-        height = seen.observations[:, names.index(f"{name}.z")]
-        known = np.flatnonzero(~np.isnan(height))
-        if name not in view.cloths and len(known):
-            now = np.interp(np.arange(len(path)), known, height[known])
-            out[:, body] = (now - height[known[0]] > HIGHER) & ~couples[path, body]
-    return out

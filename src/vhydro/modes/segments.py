@@ -89,11 +89,12 @@ def write_segments(
     names: Sequence[str],
     dt: float,
     words: Sequence[str] = (),
+    readings: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Path, Path]:
     """The JSON and the CSV file `path_stem`.json and .csv, which now hold the segments of all named episodes.
 
-    The JSON also says what every mode means, where there are words. Both are written out before either takes the
-    place of an older one.
+    The JSON also says what every mode means, where there are words, and how the path of each episode reads, where
+    readings are given. Both are written out before either takes the place of an older one.
     """
     if len(names) != len(episodes_segments) or len(set(names)) != len(names):
         raise ValueError(
@@ -104,7 +105,7 @@ def write_segments(
     tables = {name: as_rows(segments, dt) for name, segments in zip(shown, episodes_segments, strict=True)}
     stem = Path(path_stem)
     files = stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.csv")
-    _write_together(dict(zip(files, (_json(tables, dt, words), _csv(tables)), strict=True)))
+    _write_together(dict(zip(files, (_json(tables, dt, words, readings), _csv(tables)), strict=True)))
     return files
 
 
@@ -130,8 +131,11 @@ def _seconds(row: int, dt: float) -> float:
     return round(row * dt, 9)  # a nanosecond: 3 · 0.05 reads 0.15
 
 
-def _json(tables: Mapping[str, list[dict[str, Any]]], dt: float, words: Sequence[str]) -> str:
-    episodes = [{"name": name, "segments": rows} for name, rows in tables.items()]
+def _json(
+    tables: Mapping[str, list[dict[str, Any]]], dt: float, words: Sequence[str], readings: Sequence[Mapping[str, Any]]
+) -> str:
+    more = readings or [{}] * len(tables)
+    episodes = [{"name": n, "segments": rows, **own} for (n, rows), own in zip(tables.items(), more, strict=True)]
     known = {"modes": list(words)} if words else {}
     return json.dumps({"dt": dt, **known, "episodes": episodes}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

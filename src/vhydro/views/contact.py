@@ -27,6 +27,7 @@ MACHINE = {  # groups that are the robot's own, and what it means when they do l
     "joints": "the arm under load",
     "end_effector": "the hand held back",
 }
+AT_REST = 0.01  # of the opening: fingers that move less in a row have settled
 MOST_BODIES = 5
 
 
@@ -38,7 +39,7 @@ class ContactView:
     bodies: Mapping[str, tuple[str, ...]]  # channels of every body's place; of a cloth those of each knot in turn
     fingers: tuple[str, ...] = ()  # channels: how far each finger is from the middle
     grip: str = ""  # the input that opens and closes them
-    opening: float = 0.0  # how wide a finger was ever open, in metres; found in the logs where it is 0
+    opening: float = 0.0  # how wide a finger opens, in metres; found in the logs where it is 0
     opens: float = 1.0  # the command that opens: 1 or −1
     joints: tuple[str, ...] = ()  # channels, each with …
     targets: tuple[str, ...] = ()  # … the input that says where it should go
@@ -161,7 +162,16 @@ class ContactView:
             return self
         ways = [replace(self, opening=widest, opens=sign) for sign in (1.0, -1.0)]
         # The command that opens is the one under which fingers move towards their target.
-        return max(ways, key=lambda v: sum(float(np.diff(v.width(e)) @ v._finger_gap(e)) for e in logs))
+        best = max(ways, key=lambda v: sum(float(np.diff(v.width(e)) @ v._finger_gap(e)) for e in logs))
+        return replace(best, opening=best._settled(logs))
+
+    def _settled(self, logs: Sequence[Episode]) -> float:
+        """Where fingers come to rest when told to open: they may begin wider, or overshoot."""
+        told = np.concatenate([self.opens * commands(e, [self.grip])[:, 0] > 0 for e in logs])
+        widths = [self.width(e) for e in logs]
+        step, width = np.concatenate([np.diff(w) for w in widths]), np.concatenate([w[1:] for w in widths])
+        rest = width[told & (np.abs(step) < AT_REST * self.opening)]
+        return float(np.median(rest)) if len(rest) else self.opening
 
 
 def contact_view(episodes: Sequence[Episode]) -> ContactView:
