@@ -34,7 +34,7 @@ LARGEST_REFINED = 8  # coordinates of a model whose Gaussian branches are refine
 HELD_OUT = 0.2
 WINDOW = 64  # rows of a training crop, where branches are followed
 # What a start knows for good.
-LOCKED = ("model.emission.matrix", "model.emission.offset", "model.flow", "model.roughness")
+LOCKED = ("model.emission.matrix", "model.emission.offset", "model.flow")
 WAYS = {"noise and transitions": LOCKED, "transitions": (*LOCKED, "model.emission.log_noise", "model.log_noise")}
 GUIDE = 4  # folded into the key for the start of a guide
 
@@ -293,6 +293,7 @@ def _trained(
     model = parts[0].model
     separate = is_separate(model) and config.settings is None
     plain = FilterSettings(particles=16, engine="merged" if separate else AUTO)
+    frozen = frozen if model.roughness is None else (*frozen, "model.roughness")
     training = TrainingConfig(
         steps=config.steps, batch=config.batch, window=config.window or (None if separate else WINDOW),
         learning_rate=config.learning_rate, occlusion=config.levels, burst=config.burst,
