@@ -1,13 +1,14 @@
 """`convert`: any log this package reads, as one npz file or as a LeRobot dataset."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
 from tyro.conf import Positional
 
 from vhydro.data.errors import DataError
-from vhydro.data.lerobot_write import write_lerobot
+from vhydro.data.lerobot_write import LeRobotVersion, write_lerobot
 from vhydro.data.npz_native import write_npz
 from vhydro.data.read import read
 
@@ -21,20 +22,31 @@ class ConvertConfig:
     path: Positional[Path]
     """File or folder; the format is recognised from its content."""
     to: Target = "npz"
-    """npz: one self-described file. lerobot: a LeRobot v2.1 dataset (needs pyarrow)."""
+    """npz: one self-described file. lerobot: a LeRobot dataset (needs pyarrow)."""
     out: Path | None = None
     """Where to write; beside the log if not given."""
     overwrite: bool = False
     """Replace what is there."""
+    lerobot_version: LeRobotVersion = "v3.0"
+    """v2.1: for LeRobot before 0.4, which current LeRobot refuses."""
 
 
 def run_convert(config: ConvertConfig) -> None:
     """Converts and says where the result is."""
-    written = convert(config.path, config.to, config.out, overwrite=config.overwrite)
+    written = convert(
+        config.path, config.to, config.out, overwrite=config.overwrite, lerobot_version=config.lerobot_version
+    )
     print(f"{written}: {len(read(written))} episodes. `vhydro data inspect {written}` shows them.")
 
 
-def convert(path: Path | str, to: Target = "npz", out: Path | str | None = None, *, overwrite: bool = False) -> Path:
+def convert(
+    path: Path | str,
+    to: Target = "npz",
+    out: Path | str | None = None,
+    *,
+    overwrite: bool = False,
+    lerobot_version: LeRobotVersion = "v3.0",
+) -> Path:
     """The path of what was written: every episode of `path`, whole, or nothing at all."""
     path = Path(path)
     if to not in get_args(Target):
@@ -48,7 +60,7 @@ def convert(path: Path | str, to: Target = "npz", out: Path | str | None = None,
             expected="another name",
             remedy="Give another `out`.",
         )
-    write = write_npz if to == "npz" else write_lerobot
+    write = write_npz if to == "npz" else partial(write_lerobot, version=lerobot_version)
     try:
         return write(dataset, target, overwrite=overwrite)
     except OSError as error:
