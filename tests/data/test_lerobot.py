@@ -9,6 +9,7 @@ from builders_tables import ROWS, full_dataset, lerobot_ours, lerobot_v2, lerobo
 from validity import assert_same
 
 from vhydro.data import DataError, lerobot, lerobot_meta, lerobot_v30, read, row_groups
+from vhydro.data.lerobot_language import persistent_column
 from vhydro.data.lerobot_write import write_lerobot
 
 pa = pytest.importorskip("pyarrow")
@@ -84,7 +85,8 @@ def test_v30_lists_episodes_in_parquet(tmp_path, monkeypatch):
     folder = write_lerobot(full_dataset(), tmp_path / "x")
     assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()) == [
         "data/chunk-000/file-000.parquet", "data/chunk-001/file-000.parquet",
-        "meta/episodes/chunk-000/file-000.parquet", "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/vhydro.json",
+        "meta/episodes/chunk-000/file-000.parquet", "meta/info.json", "meta/stats.json",
+        "meta/tasks.parquet", "meta/vhydro.json",
     ]  # fmt: skip
     episodes = pq.read_table(folder / "meta/episodes/chunk-000/file-000.parquet").to_pylist()
     assert [e["length"] for e in episodes] == list(ROWS)
@@ -325,3 +327,31 @@ def test_a_rate_that_the_time_stamps_contradict_is_refused(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"fps": 90}))
     with pytest.raises(DataError, match="key timestamp: found steps of 0.1 s, and 90 Hz in meta/info.json"):
         read(folder)[0]
+
+
+def test_language_of_other_styles_stays(tmp_path):
+    """A plan that somebody wrote stays, with its calls of tools; the subtasks are the new ones."""
+    from vhydro.data.lerobot_annotate import write_annotated
+    from vhydro.data.lerobot_language import Subtask
+
+    rows = [
+        {"role": "user", "content": "first push", "style": "plan", "timestamp": 0.1, "tool_calls": ['{"name": "say"}']},
+        {"role": "assistant", "content": "old", "style": "subtask", "timestamp": 0.0},
+    ]
+    folder = lerobot_v3(tmp_path / "x")
+    for path in folder.rglob("data/**/*.parquet"):
+        table = pq.read_table(path)
+        frames = table.column("frame_index").to_numpy()
+        column = persistent_column(pa, [], np.zeros(len(table), np.float32), rows)
+        table = table.append_column("timestamp", pa.array((0.1 * frames).astype(np.float32)))
+        pq.write_table(table.append_column("language_persistent", column), path)
+    write_annotated(read(folder), tmp_path / "out", lambda i: [Subtask(0, "near"), Subtask(2, f"far {i}")])
+    for i, file in ((1, "file-000"), (2, "file-001")):
+        table = pq.read_table(tmp_path / "out" / "data" / "chunk-000" / f"{file}.parquet")
+        told = table.filter(pa.compute.equal(table.column("episode_index"), i)).column("language_persistent")
+        assert [(r["style"], r["content"], r["tool_calls"]) for r in told[0].as_py()] == [
+            ("subtask", "near", None), ("plan", "first push", ['{"name": "say"}']), ("subtask", f"far {i}", None),
+        ]  # fmt: skip
+        assert table.column_names.count("language_persistent") == 1
+    for one, other in zip(read(folder), read(tmp_path / "out"), strict=True):
+        assert_same(one, other)

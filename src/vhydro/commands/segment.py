@@ -1,14 +1,17 @@
-"""`vhydro segment MODEL LOGS`: when each mode was on, in words, as tables and as a picture."""
+"""`vhydro segment MODEL LOGS`: when each mode was on, in words, as tables, as a picture or as LeRobot's subtasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from tyro.conf import Positional, arg
 
 from vhydro.data import read
+from vhydro.data.dataset import Dataset
+from vhydro.data.lerobot_annotate import write_annotated
+from vhydro.data.lerobot_language import Subtask
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
@@ -19,6 +22,7 @@ from vhydro.report.timeline import Stretch, timeline_svg
 from vhydro.views import ContactView
 
 FILES = ("segments.json", "segments.csv", "timeline.svg", "posteriors.npz")
+BESIDE = Path("meta") / "vhydro_segments"  # what LeRobot has no place for: how sure the model is of each
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,11 @@ class SegmentCommand:
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("segments")
-    """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz."""
+    """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz, or for the LeRobot dataset."""
+    to: Literal["files", "lerobot"] = "files"
+    """lerobot: a new LeRobot v3.0 dataset of these logs, the segments in words as its subtasks (needs pyarrow)."""
+    overwrite: bool = False
+    """Replace a LeRobot dataset that is there."""
     seed: int = 0
     """Of the particles, for models that need them."""
 
@@ -38,6 +46,19 @@ class SegmentCommand:
 def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     """The segments of every log, after they were written."""
     fitted, logs = load(config.model), read(config.logs)
+    if config.to == "lerobot":
+        found, rows = _to_lerobot(config, fitted, logs)
+    else:
+        found, rows = _to_files(config, fitted, logs)
+    print("\n".join(f"mode {i}: {name}" for i, name in enumerate(fitted.names)))
+    print(f"{sum(map(len, found))} segments in {len(found)} logs, {rows:,} rows")
+    if fitted.model.modes == 1:
+        print("The model has one mode: there is nothing to tell apart.")
+    print(config.out if config.to == "lerobot" else config.out / "timeline.svg")
+    return found
+
+
+def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
     with staged(config.out, FILES) as folder:
         beliefs, stands = [], []
         for log in logs:
@@ -45,13 +66,20 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
             stands.append(_standing(fitted, log, beliefs[-1]))
         found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
         _write(folder, fitted, logs.names, found, beliefs, stands)
-    rows = sum(len(b.path) for b in beliefs)
-    print("\n".join(f"mode {i}: {name}" for i, name in enumerate(fitted.names)))
-    print(f"{sum(map(len, found))} segments in {len(found)} logs, {rows:,} rows")
-    if fitted.model.modes == 1:
-        print("The model has one mode: there is nothing to tell apart.")
-    print(config.out / "timeline.svg")
-    return found
+    return found, sum(len(b.path) for b in beliefs)
+
+
+def _to_lerobot(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
+    by_log: dict[int, list[Segment]] = {}
+
+    def subtasks(number: int) -> list[Subtask]:
+        by_log[number] = fitted.segments(logs[number], seed=config.seed)[0]
+        return [Subtask(s.start, fitted.names[s.mode]) for s in by_log[number]]
+
+    write_annotated(logs, config.out, subtasks, overwrite=config.overwrite)
+    found = [by_log[i] for i in range(len(logs))]
+    write_segments(config.out / BESIDE, found, logs.names, fitted.dt, fitted.names)
+    return found, sum(log[-1].end for log in found)
 
 
 def _standing(fitted: Fitted, log: Episode, belief: Belief) -> np.ndarray | None:
