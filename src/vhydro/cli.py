@@ -68,8 +68,8 @@ VERBS = {
         "run_page",
     ),
     "data inspect": (
-        "Show what a log file or folder holds.",
-        "vhydro.data.inspection",
+        "Show what a log holds, and what every view would need of it.",
+        "vhydro.commands.inspect",
         "InspectConfig",
         "run_inspect",
     ),

@@ -1,12 +1,13 @@
 """`vhydro filter MODEL LOGS`: what is believed of every row, with intervals, and what every step certifies."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
@@ -26,11 +27,13 @@ class FilterCommand:
     level: float = 0.9
     """Of the intervals."""
     seed: int = 0
+    naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
 
 
 def run_filter(config: FilterCommand) -> list[Belief]:
     """The beliefs of every log, after they were written."""
-    fitted, logs = load(config.model), read(config.logs)
+    fitted = load(config.model)
+    logs = config.naming.applied(read(config.logs), fitted.view)
     with staged(config.out, ("beliefs.npz", "summary.json")) as folder:
         episodes = list(logs)
         beliefs = fitted.filter_all(episodes, seed=config.seed)

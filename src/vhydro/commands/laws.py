@@ -1,12 +1,13 @@
 """`vhydro laws MODEL LOGS`: the law of every mode, printed and kept."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.fitted import load
 from vhydro.laws.constants import table
@@ -28,11 +29,13 @@ class LawsCommand:
     out: Path | None = None
     """Folder for law.json, law.txt and law.tex."""
     seed: int = 0
+    naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
 
 
 def run_laws(config: LawsCommand) -> Law:
     """The law, after it was printed and written."""
-    fitted, logs = load(config.model), read(config.logs)
+    fitted = load(config.model)
+    logs = config.naming.applied(read(config.logs), fitted.view)
     with nullcontext() if config.out is None else staged(config.out, FILES) as folder:
         law = fitted.laws(list(logs), seed=config.seed)
         if folder is not None:

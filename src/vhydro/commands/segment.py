@@ -1,13 +1,14 @@
 """`vhydro segment MODEL LOGS`: when each mode was on, in words, as tables, as a picture or as LeRobot's subtasks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.dataset import Dataset
 from vhydro.data.lerobot_annotate import write_annotated
@@ -41,11 +42,13 @@ class SegmentCommand:
     """Replace a LeRobot dataset that is there."""
     seed: int = 0
     """Of the particles, for models that need them."""
+    naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
 
 
 def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     """The segments of every log, after they were written."""
-    fitted, logs = load(config.model), read(config.logs)
+    fitted = load(config.model)
+    logs = config.naming.applied(read(config.logs), fitted.view)
     if config.to == "lerobot":
         found, rows = _to_lerobot(config, fitted, logs)
     else:
