@@ -1,13 +1,14 @@
 """`vhydro segment MODEL LOGS`: when each mode was on, in words, as tables, as a picture or as LeRobot's subtasks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.blocks import Where, print_totals, run_blocks
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.dataset import Dataset
@@ -17,7 +18,7 @@ from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
 from vhydro.modes.readings import standing
-from vhydro.modes.segments import Segment, segments_of, write_segments
+from vhydro.modes.segments import COLUMNS, Segment, as_rows, segments_of, write_segments
 from vhydro.report.files import staged
 from vhydro.report.timeline import Stretch, timeline_svg
 from vhydro.views import ContactView
@@ -36,17 +37,26 @@ class SegmentCommand:
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("segments")
     """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz, or for the LeRobot dataset."""
-    to: Literal["files", "lerobot"] = "files"
-    """lerobot: a new LeRobot v3.0 dataset of these logs, the segments in words as its subtasks (needs pyarrow)."""
+    to: Literal["files", "lerobot", "parquet"] = "files"
+    """lerobot: a new LeRobot v3.0 dataset of these logs, the segments in words as its subtasks. parquet: a table of
+    segments, block by block, for any number of logs. Both need pyarrow."""
     overwrite: bool = False
-    """Replace a LeRobot dataset that is there."""
+    """Replace a LeRobot dataset or the tables of another run that are there."""
     seed: int = 0
     """Of the particles, for models that need them."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    where: OmitArgPrefixes[Where] = field(default_factory=Where)
 
 
 def run_segment(config: SegmentCommand) -> list[list[Segment]]:
-    """The segments of every log, after they were written."""
+    """The segments of every log, after they were written; none where they are too many to hold, in Parquet."""
+    if config.to == "parquet":
+        totals = run_blocks(
+            segment_tables, segment_rows, config.out, verb="segment", model=config.model, logs=config.logs,
+            naming=config.naming, options={"seed": config.seed}, where=config.where, overwrite=config.overwrite,
+        )  # fmt: skip
+        print_totals(totals, config.out)
+        return []
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs), fitted.view)
     if config.to == "lerobot":
@@ -59,6 +69,20 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
         print("The model has one mode: there is nothing to tell apart.")
     print(config.out if config.to == "lerobot" else config.out / "timeline.svg")
     return found
+
+
+def segment_tables(_fitted: Fitted) -> dict[str, dict[str, str]]:
+    """One row for each segment."""
+    numbers = {"start": "int64", "end": "int64", "start_s": "float64", "end_s": "float64", "mode": "int64"}
+    return {"segments": {"episode": "string", **numbers, "words": "string", "confidence": "float64"}}
+
+
+def segment_rows(fitted: Fitted, log: Episode, name: str, options: Mapping[str, Any]) -> dict[str, dict[str, list]]:
+    """The segments of one log, as columns."""
+    rows = as_rows(fitted.segments(log, seed=options["seed"])[0], fitted.dt)
+    columns = {key: [row[key] for row in rows] for key in COLUMNS}
+    words = [fitted.names[row["mode"]] for row in rows]
+    return {"segments": {"episode": [name] * len(rows), **columns, "words": words}}
 
 
 def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
