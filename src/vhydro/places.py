@@ -19,6 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NamedTuple
 
 RETRIES = 3  # computations of a part whose worker died
@@ -236,10 +237,9 @@ def on_slurm(
     `cluster` is what submitit calls it: "local" runs the jobs as processes here.
     """
     submitit = _submitit()
-    with (
-        tempfile.TemporaryDirectory(prefix="vhydro-slurm-", dir=_shared_folder()) as folder,
-        _environment(_one_thread()),
-    ):
+    # Below the folder that the command was started in, where the jobs find it: the system's is each machine's own.
+    files = tempfile.TemporaryDirectory(prefix="vhydro-slurm-", dir=Path.cwd())
+    with files as folder, _environment(_one_thread()):
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
         given = {"slurm_partition": partition} if partition else {}
         executor.update_parameters(name="vhydro", timeout_min=24 * 60, **given)

@@ -86,7 +86,7 @@ def annotated(file: Path, place: Place, subtasks: Sequence[Subtask]) -> Any:
     """The rows of an episode with every column, and that of its subtasks."""
     arrow, _ = imported_pyarrow(file)
     index = indexed_file(file)
-    columns = tuple(index.metadata.schema.to_arrow_schema().names)
+    columns = index.columns
     rows = row_groups(index, index.groups(place.index), columns)
     table = rows.filter(arrow.compute.equal(rows.column("episode_index"), place.index))
     # What Hugging Face's library notes of the columns would not know this one.

@@ -10,7 +10,7 @@ import numpy as np
 
 from vhydro.data.errors import DataError
 
-FILES = 16  # whose layout is remembered
+FILES = 4  # whose layout is remembered: that of many row groups takes megabytes
 HELD = 1 << 28  # bytes of row groups that are held for the next episode in them
 
 
@@ -34,20 +34,29 @@ class Indexed:
 
     path: Path
     stamp: tuple[int, int]
-    metadata: Any
+    metadata: Any  # not asked for its `schema`, which would keep it in memory for good: they hold each other
+    columns: tuple[str, ...]
 
     @cached_property
     def names(self) -> frozenset[str]:
         """Its columns."""
-        return frozenset(self.metadata.schema.to_arrow_schema().names)
+        return frozenset(self.columns)
+
+    @cached_property
+    def _leaves(self) -> list[str]:
+        """Where every column of numbers or texts lies, such as `observation.state.list.element`."""
+        if not self.metadata.num_row_groups:
+            return []
+        first = self.metadata.row_group(0)
+        return [first.column(i).path_in_schema for i in range(self.metadata.num_columns)]
 
     @cached_property
     def _values(self) -> dict[str, int]:
         """How many numbers or texts every column holds."""
         counts: dict[str, int] = dict.fromkeys(self.names, 0)
         groups = [self.metadata.row_group(i) for i in range(self.metadata.num_row_groups)]
-        for i in range(self.metadata.num_columns):
-            name = column_of(self.metadata.schema.column(i).path, self.names)
+        for i, path in enumerate(self._leaves):
+            name = column_of(path, self.names)
             counts[name] = counts.get(name, 0) + sum(max(g.num_rows, g.column(i).num_values) for g in groups)
         return counts
 
@@ -58,10 +67,9 @@ class Indexed:
     @cached_property
     def _ends(self) -> np.ndarray | None:
         """The first and the last episode of every row group, (groups, 2); None where the file does not tell."""
-        schema = self.metadata.schema
-        place = next((i for i in range(self.metadata.num_columns) if schema.column(i).path == "episode_index"), None)
-        if place is None:
+        if "episode_index" not in self._leaves:
             return None
+        place = self._leaves.index("episode_index")
         told = [self.metadata.row_group(i).column(place).statistics for i in range(self.metadata.num_row_groups)]
         if not all(t is not None and t.has_min_max for t in told):
             return None
@@ -92,7 +100,8 @@ def indexed_file(path: Path) -> Indexed:
 @lru_cache(FILES)
 def _indexed(path: Path, stamp: tuple[int, int]) -> Indexed:
     _, parquet = imported_pyarrow(path)
-    return Indexed(path, stamp, parquet.read_metadata(path))
+    with parquet.ParquetFile(path) as opened:
+        return Indexed(path, stamp, opened.metadata, tuple(opened.schema_arrow.names))
 
 
 _last: dict[tuple, Any] = {}  # the row groups that were read last: one file's episodes are asked for in turn
