@@ -11,19 +11,21 @@ import numpy as np
 import pytest
 
 import vhydro
-from known_logs import valve_log
+from known_logs import spring_log, valve_log
 from vhydro import places
 from vhydro.cli import main
 from vhydro.commands import blocks
 from vhydro.commands.blocks import Where, run_blocks
 from vhydro.commands.filter import FilterCommand, run_filter
 from vhydro.commands.fit import FitCommand, run_fit
+from vhydro.commands.laws import LawsCommand, run_laws
 from vhydro.commands.mapping import Naming
 from vhydro.commands.segment import SegmentCommand, run_segment
 from vhydro.data import read
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
 from vhydro.fitted import load
+from vhydro.laws.constants import constants
 from vhydro.outputs import BusyError, locked
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -95,6 +97,22 @@ def test_beliefs_are_those_of_the_library(valve, tmp_path, capsys):
     assert "rows of 7 logs" in capsys.readouterr().out
 
 
+def test_every_block_has_its_law(tmp_path, capsys):
+    data = kept(tmp_path / "cart.npz", [spring_log(seed) for seed in range(3)])
+    model, out = tmp_path / "cart.vhydro", tmp_path / "out"
+    run_fit(FitCommand(data, out=model, modes=1, refine=False))
+    assert run_laws(LawsCommand(model, data, out=out, to="parquet", where=Where(workers=0, block=2))) is None
+    laws = table(out / "laws")
+    assert [(law["first"], law["last"], law["logs"]) for law in laws] == [("log 0", "log 1", 2), ("log 2", "log 2", 1)]
+    told = constants(load(model).laws(list(read(data))[:2]))
+    mine = [row for row in table(out / "constants") if row["first"] == "log 0"]
+    assert {row["constant"]: (row["value"], row["low"], row["high"]) for row in mine} == {
+        name: (c.value, *c.interval) for name, c in told.items()
+    }
+    with pytest.raises(ValueError, match="--to parquet without --out"):
+        run_laws(LawsCommand(model, data, to="parquet"))
+
+
 def test_a_run_is_taken_up_where_it_was(valve, tmp_path):
     out, side = tmp_path / "out", tmp_path / "side"
     noted(valve, out, side=str(side))
@@ -154,11 +172,11 @@ def test_only_its_own_folder_is_written(valve, tmp_path):
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """Slurm's jobs as processes here, which find the work of the tests."""
-    pytest.importorskip("submitit")
+    submitit = pytest.importorskip("submitit")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), str(Path(vhydro.__file__).parents[1])])
-    )
+    found_in = (Path(__file__).parent, Path(vhydro.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, found_in)))
+    monkeypatch.setattr(submitit.core.core.Job, "_results_timeout_s", 0.5)  # it waits for a slow file system
     monkeypatch.setattr(places, "POLL", 0.05)
 
     def answers(work, count=4, jobs=2):

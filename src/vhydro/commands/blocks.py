@@ -34,7 +34,9 @@ SHOWN = 3  # problems that are printed
 Types = Mapping[str, str]  # the arrow type of every column
 Tables = Callable[[Fitted], Mapping[str, Types]]  # what is written of a model's logs
 Columns = Mapping[str, Sequence]
-Rows = Callable[[Fitted, Episode, str, Mapping[str, Any]], Mapping[str, Columns]]  # what is written of one log
+# What is written of one log, and of all logs of a block together.
+Rows = Callable[[Fitted, Episode, str, Mapping[str, Any]], Mapping[str, Columns]]
+Shared = Callable[[Fitted, Sequence[Episode], Sequence[str], Mapping[str, Any]], Mapping[str, Columns]]
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ class Totals:
 
 def run_blocks(
     tables: Tables,
-    rows: Rows,
+    rows: Rows | None,
     out: Path,
     *,
+    shared: Shared | None = None,
     verb: str,
     model: Path,
     logs: Path,
@@ -79,7 +82,8 @@ def run_blocks(
 ) -> Totals:
     """Everything that `rows` gives of the logs, in `out/TABLE/part-*.parquet`; what is there already is kept.
 
-    `tables` and `rows` are top-level functions: a worker finds them by their names.
+    `rows` is of one log; where there is none, `shared` is of a block's logs. Both and `tables` are top-level functions:
+    a worker finds them by their names.
     """
     imported_pyarrow(out)
     dataset = opened(str(model), _digest(model), str(logs), _naming(naming))[1]
@@ -94,7 +98,7 @@ def run_blocks(
     with locked(out / LOCK, out):
         _claim(out, config, overwrite=overwrite)
         keys = [{"number": n} for n in range(-(-len(dataset) // where.block)) if not _marker(out, n).exists()]
-        work = partial(computed_block, tables, rows, str(out.resolve()))
+        work = partial(computed_block, tables, rows, shared, str(out.resolve()))
         _compute(partial(places.answer, work, config), keys, where, out)
         return _totals(out, config)
 
@@ -164,7 +168,9 @@ def opened(model: str, digest: str, logs: str, naming: str) -> tuple[Fitted, Dat
     return fitted, Naming(**told).applied(read(logs), fitted.view)
 
 
-def computed_block(tables: Tables, rows: Rows, out: str, key: dict, config: dict) -> list[dict]:
+def computed_block(
+    tables: Tables, rows: Rows | None, shared: Shared | None, out: str, key: dict, config: dict
+) -> list[dict]:
     """What a block holds, after its tables were written."""
     folder, number = Path(out), int(key["number"])
     if _marker(folder, number).exists():  # computed by a worker that died before it could say so
@@ -173,19 +179,34 @@ def computed_block(tables: Tables, rows: Rows, out: str, key: dict, config: dict
     kinds = tables(fitted)
     found: dict[str, list[Columns]] = {name: [] for name in kinds}
     problems: list[dict[str, str]] = []
+    held: dict[str, Episode] = {}
     for i in range(number * config["block"], min((number + 1) * config["block"], len(logs))):
+        name = logs.names[i]
         try:
-            for table, columns in rows(fitted, logs[i], logs.names[i], config["options"]).items():
-                found[table].append(columns)
+            if rows is None:
+                fitted.see(held.setdefault(name, logs[i]))
+            else:
+                _add(found, rows(fitted, logs[i], name, config["options"]))
         except (ValueError, OSError) as error:
-            problems.append({"episode": logs.names[i], "error": str(error)})
+            problems.append({"episode": name, "error": str(error)})
+            held.pop(name, None)
+    if shared is not None and held:
+        try:
+            _add(found, shared(fitted, list(held.values()), list(held), config["options"]))
+        except ValueError as error:
+            problems += [{"episode": name, "error": str(error)} for name in held]
     counts = {name: _write_part(folder / name, number, kind, found[name]) for name, kind in kinds.items()}
     if problems:
         _write_part(folder / PROBLEMS, number, PROBLEM, [{k: [p[k]] for k in PROBLEM} for p in problems])
-    episodes = sum(map(len, found.values())) // max(len(kinds), 1)
+    episodes = min((number + 1) * config["block"], len(logs)) - number * config["block"] - len(problems)
     done = {"episodes": episodes, "rows": counts, "problems": problems}
     write_whole(_marker(folder, number), json.dumps(done, ensure_ascii=False) + "\n")
     return [done]
+
+
+def _add(found: dict[str, list[Columns]], more: Mapping[str, Columns]) -> None:
+    for table, columns in more.items():
+        found[table].append(columns)
 
 
 def _write_part(folder: Path, number: int, types: Types, logs: Sequence[Columns]) -> int:
