@@ -75,7 +75,7 @@ VERBS = {
     ),
     "data convert": (
         "Write a log of any known format as npz or LeRobot.",
-        "vhydro.data.convert",
+        "vhydro.commands.convert",
         "ConvertConfig",
         "run_convert",
     ),

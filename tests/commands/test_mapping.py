@@ -11,7 +11,7 @@ from known_logs import valve_log
 from vhydro.cli import VERBS, main
 from vhydro.commands.fit import FitCommand, run_fit
 from vhydro.commands.mapping import Naming, draft, read_mapping, renamed, renames, with_units
-from vhydro.data import DataError
+from vhydro.data import DataError, read
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
 from vhydro.data.sample import FILES, sample
@@ -169,11 +169,27 @@ def test_a_log_with_other_names_goes_through_a_model(tmp_path, capsys):
     assert "the mechanics view was named; expected the plain view" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["fit", "filter", "segment", "laws", "plan", "data inspect"])
+@pytest.mark.parametrize("verb", ["fit", "filter", "segment", "laws", "plan", "data inspect", "data convert"])
 def test_every_verb_takes_the_same_names(verb):
     _, module, configuration, _ = VERBS[verb]
     fields = getattr(import_module(module), configuration).__dataclass_fields__
     assert isinstance(fields["naming"].default_factory(), Naming)
+
+
+def test_converted_logs_have_the_usual_names(tmp_path, capsys):
+    """Logs of a stranger's robot: converted with a mapping, everything is found without one."""
+    first = list(sample("PokeCube"))
+    strange = {c.name: f"/topic{i}" for i, c in enumerate((*first[0].channels, *first[0].inputs))}
+    logs = [replace(renamed(log, strange, strange), contacts=(), labels={}) for log in first]
+    logs = [replace(e, channels=tuple(replace(c, group="scene") for c in e.channels)) for e in logs]
+    path, file = kept(tmp_path / "x.npz", *logs), tmp_path / "m.json"
+    told = draft(choose_view(first).view, first[0])
+    told |= {k: [strange[n] for n in told[k]] for k in ("hand", "fingers", "joints", "targets")}
+    told |= {"body": {b: [strange[n] for n in names] for b, names in told["body"].items()}, "units": {}, "unused": []}
+    file.write_text(json.dumps(told | {"grip": strange[told["grip"]]}))
+    main(["data", "convert", str(path), "--out", str(tmp_path / "y.npz"), "--mapping", str(file)])
+    assert choose_view(list(read(tmp_path / "y.npz"))).view == choose_view(first).view
+    assert choose_view(list(read(path))).view.kind == "plain"
 
 
 def test_names_of_contact_are_paired_by_what_they_are():

@@ -11,8 +11,9 @@ from vhydro.data.errors import DataError
 from vhydro.episodes import Channel, Episode
 from vhydro.units import si_unit
 from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainView
+from vhydro.views.contact import GRIP
 from vhydro.views.mechanics import NONE
-from vhydro.views.view import AXES
+from vhydro.views.view import AXES, looked_up
 
 LARGEST = 1 << 24  # bytes of a mapping file
 IGNORED = ("about", "unused")  # what a draft says to whoever edits it
@@ -86,6 +87,24 @@ class Naming:
         for change in changes:
             logs = logs.map(change)
         return logs
+
+    def usual(self, logs: Dataset) -> Dataset:
+        """The logs with the units that were told, and what was named of contact under the usual names and groups."""
+        view = self.chosen()
+        logs = self.applied(logs)
+        if not isinstance(view, ContactView):
+            return logs
+        target = usual_contact(view)
+        channels, inputs = renames(view, target)
+        groups = dict.fromkeys((n for names in target.bodies.values() for n in names), "object")
+        groups |= dict.fromkeys(target.hand, "end_effector") | dict.fromkeys(target.fingers, "gripper")
+        groups |= dict.fromkeys(target.joints, "joints")
+
+        def change(log: Episode) -> Episode:
+            log = renamed(looked_up(view, log), channels, inputs)
+            return replace(log, channels=tuple(replace(c, group=groups.get(c.name, c.group)) for c in log.channels))
+
+        return logs.map(change)
 
     def resolved(self) -> "Naming":
         """What the flags say and, where they say nothing, the file."""
@@ -223,6 +242,20 @@ def with_units(log: Episode, units: Mapping[str, str]) -> Episode:
         return tuple(replace(c, unit=units.get(c.name, c.unit)) for c in channels)
 
     return replace(log, channels=told(log.channels), inputs=told(log.inputs))
+
+
+def usual_contact(view: ContactView) -> ContactView:
+    """The view with the names under which `contact_view` finds everything."""
+    joints = tuple(f"arm.joint_{i + 1}" for i in range(len(view.joints)))
+    return ContactView(
+        tuple(f"tcp.{a}" for a in AXES),
+        {b: names if b in view.cloths else tuple(f"{b}.{a}" for a in AXES) for b, names in view.bodies.items()},
+        tuple(f"gripper.finger_{i + 1}" for i in range(len(view.fingers))),
+        GRIP if view.grip else "",
+        joints=joints,
+        targets=tuple(n.replace("joint_", "joint_target_") for n in joints),
+        moves=tuple(f"tcp.d{a}" for a in AXES) if view.moves else (),
+    )
 
 
 def renames(mine: str | AnyView, model: AnyView) -> tuple[dict[str, str], dict[str, str]]:
