@@ -32,8 +32,7 @@ class LawsCommand:
     out: Path | None = None
     """Folder for law.json, law.txt and law.tex, or for the tables."""
     to: Literal["files", "parquet"] = "files"
-    """parquet: the law of every block of logs by itself and a table of their constants, for any number of logs; needs
-    --out and pyarrow."""
+    """parquet: the law of every block of logs and a table of their constants; needs --out and pyarrow."""
     overwrite: bool = False
     """Replace the tables of another run that are there."""
     seed: int = 0

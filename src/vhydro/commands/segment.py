@@ -36,10 +36,10 @@ class SegmentCommand:
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("segments")
-    """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz, or for the LeRobot dataset."""
+    """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz; or what --to names."""
     to: Literal["files", "lerobot", "parquet"] = "files"
-    """lerobot: a new LeRobot v3.0 dataset of these logs, the segments in words as its subtasks. parquet: a table of
-    segments, block by block, for any number of logs. Both need pyarrow."""
+    """lerobot: a new LeRobot v3.0 dataset of these logs, the segments in words as its subtasks.
+    parquet: a table of segments, block by block, for any number of logs. Both need pyarrow."""
     overwrite: bool = False
     """Replace a LeRobot dataset or the tables of another run that are there."""
     seed: int = 0
@@ -103,9 +103,12 @@ def _to_lerobot(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[
         by_log[number] = fitted.segments(logs[number], seed=config.seed)[0]
         return [Subtask(s.start, fitted.names[s.mode]) for s in by_log[number]]
 
-    write_annotated(logs, config.out, subtasks, overwrite=config.overwrite)
+    def finish(folder: Path) -> None:
+        found = [by_log[i] for i in range(len(logs))]
+        write_segments(folder / BESIDE, found, logs.names, fitted.dt, fitted.names)
+
+    write_annotated(logs, config.out, subtasks, overwrite=config.overwrite, finish=finish)
     found = [by_log[i] for i in range(len(logs))]
-    write_segments(config.out / BESIDE, found, logs.names, fitted.dt, fitted.names)
     return found, sum(log[-1].end for log in found)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,19 @@ from vhydro.data.uniform import move_folder, temporary_sibling
 INFO = Path("meta") / "info.json"
 
 
-def write_annotated(dataset: Dataset, folder: Path, subtasks: Subtasks, *, overwrite: bool = False) -> Path:
+def write_annotated(
+    dataset: Dataset,
+    folder: Path,
+    subtasks: Subtasks,
+    *,
+    overwrite: bool = False,
+    finish: Callable[[Path], None] = lambda _: None,
+) -> Path:
     """The folder of a new LeRobot v3.0 dataset: every episode, and its subtasks as rows of `language_persistent`.
 
     Of a v3.0 dataset it is a copy, videos and all, with the column added; subtasks that it had are replaced, other
     rows of language stay. Whatever else is written anew, as `vhydro data convert` does. The logs stay as they are.
+    `finish` may add files to the dataset before it takes its place.
     """
     if dataset.path.resolve().is_relative_to(folder.resolve()) or folder.resolve().is_relative_to(
         dataset.path.resolve()
@@ -36,10 +44,11 @@ def write_annotated(dataset: Dataset, folder: Path, subtasks: Subtasks, *, overw
             remedy="Give another --out.",
         )  # fmt: skip
     if not is_v30(dataset.path):
-        return write_lerobot(dataset, folder, overwrite=overwrite, subtasks=subtasks)
+        return write_lerobot(dataset, folder, overwrite=overwrite, subtasks=subtasks, finish=finish)
     with temporary_sibling(folder, overwrite=overwrite) as temporary:
         made = temporary / "result"
         copy_annotated(dataset.path, made, subtasks)
+        finish(made)
         move_folder(made, folder, temporary / "old")
     return folder
 

@@ -1,6 +1,7 @@
 """A LeRobot dataset from any other: what the standard has no place for goes to extra columns and `vhydro.json`."""
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -48,10 +49,12 @@ def write_lerobot(
     overwrite: bool = False,
     version: LeRobotVersion = "v3.0",
     subtasks: Subtasks | None = None,
+    finish: Callable[[Path], None] = lambda _: None,
 ) -> Path:
     """The folder of a LeRobot dataset with every episode; nothing is left behind if one cannot be read.
 
-    `subtasks` gives what goes on in the episode of a number, for a column of `language_persistent`.
+    `subtasks` gives what goes on in the episode of a number, for a column of `language_persistent`. `finish` may add
+    files to the dataset before it takes its place.
     """
     if version not in FILES:
         raise ValueError(f"cannot write LeRobot {version!r}; expected one of {', '.join(FILES)}.")
@@ -64,6 +67,7 @@ def write_lerobot(
         if written.kind is None:
             raise DataError(dataset.path, found="no episodes", expected="at least one")
         write_meta(written, written.kind)
+        finish(temporary / "result")
         move_folder(temporary / "result", folder, temporary / "old")
     return folder
 
