@@ -164,6 +164,8 @@ def test_only_its_own_folder_is_written(valve, tmp_path):
         run_segment(command)
     with pytest.raises(ValueError, match="--block 0; expected at least one"):
         Where(block=0)
+    with pytest.raises(ValueError, match="with --to files, which is computed here in one go"):
+        run_segment(replace(command, to="files"))
 
 
 # --- Slurm ------------------------------------------------------------------------------------------------------------

@@ -56,6 +56,14 @@ class Where:
         if self.block < 1:
             raise ValueError(f"--block {self.block}; expected at least one episode.")
 
+    def refuse_without_blocks(self, to: str) -> None:
+        """Raises where a place was asked for and nothing is computed in blocks."""
+        if self != Where():
+            raise ValueError(
+                f"--on, --workers, --address or --block with --to {to}, which is computed here in one go; expected "
+                "them with --to parquet."
+            )
+
 
 @dataclass(frozen=True)
 class Totals:

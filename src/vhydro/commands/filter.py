@@ -48,6 +48,7 @@ def run_filter(config: FilterCommand) -> list[Belief]:
         )  # fmt: skip
         print_totals(totals, config.out)
         return []
+    config.where.refuse_without_blocks(config.to)
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs), fitted.view)
     with staged(config.out, ("beliefs.npz", "summary.json")) as folder:

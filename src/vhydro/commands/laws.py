@@ -51,6 +51,7 @@ def run_laws(config: LawsCommand) -> Law | None:
         )  # fmt: skip
         print_totals(totals, config.out)
         return None
+    config.where.refuse_without_blocks(config.to)
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs), fitted.view)
     with nullcontext() if config.out is None else staged(config.out, FILES) as folder:

@@ -57,6 +57,7 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
         )  # fmt: skip
         print_totals(totals, config.out)
         return []
+    config.where.refuse_without_blocks(config.to)
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs), fitted.view)
     if config.to == "lerobot":
