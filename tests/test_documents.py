@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -35,9 +38,23 @@ def _planning(names: dict) -> None:
     assert abs(names["state"][0] - 0.15) < 0.1
 
 
+def _ros2(names: dict) -> None:
+    log, said, node = names["log"], names["said"], names["node"]
+    assert len(said) == log.steps + 1  # a word for every row, none before the first message
+    whole = log.observations.copy()
+    whole[[t for t in range(len(whole)) if t % 7 == 3]] = np.nan
+    belief = names["fitted"].filter(replace(log, observations=whole))
+    np.testing.assert_allclose(names["step"].mean, belief.mean[-1], rtol=1e-3, atol=1e-4)
+    assert sum(certified for _, _, certified in said) > 0.9 * len(said)
+    node.on_joint_state(SimpleNamespace(name=["elbow"], position=[]))  # as drivers send it at first
+    node.on_joint_state(SimpleNamespace(name=["elbow"], position=[float("nan")]))
+    assert node.fresh == {}
+
+
 RUN: dict[str, Callable[[dict], None] | None] = {
     "README.md": _readme, "docs/data.md": _data, "docs/laws.md": None, "docs/support.md": None,
     "docs/modes.md": _modes, "docs/sensors.md": _sensors, "docs/planning.md": _planning,
+    "docs/ros2.md": _ros2,
 }  # fmt: skip
 
 
@@ -53,7 +70,7 @@ def test_every_example_runs(document, tmp_path, monkeypatch, capsys):
         check(names)
 
 
-LINKED = ("data", "certificates", "laws", "hardware", "support", "modes", "sensors", "planning")
+LINKED = ("data", "certificates", "laws", "hardware", "support", "modes", "sensors", "planning", "ros2")
 
 
 @pytest.mark.parametrize("document", ["README.md", *(f"docs/{name}.md" for name in LINKED)])

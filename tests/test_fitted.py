@@ -13,7 +13,7 @@ from known_logs import ball_log, cloth_log, hand_log, spring_log, valve_log
 from vhydro.certificate import Certificate, Gate
 from vhydro.episodes import Channel, Episode
 from vhydro.filter import FilterSettings
-from vhydro.fitted import Fitted, load
+from vhydro.fitted import Fitted, load, load_stream
 from vhydro.fitting import fit
 from vhydro.laws.constants import table
 from vhydro.laws.writing import text
@@ -143,7 +143,7 @@ def test_score_intervals_and_readings_are_the_same(kept):
     assert (kept.before.model.calibration is not None) == (kept.kind == "contact")
 
 
-def test_a_stream_has_the_numbers_of_the_filter(kept):
+def test_a_stream_has_the_numbers_of_the_filter(kept, tmp_path):
     fitted, log = kept.after, kept.logs[0]
     names, told = [c.name for c in log.channels], [c.name for c in log.inputs]
     rows = log.observations[:, [names.index(c.name) for c in fitted.channels]].copy()
@@ -160,6 +160,12 @@ def test_a_stream_has_the_numbers_of_the_filter(kept):
             row = {c.name: v for c, v in zip(fitted.channels, row, strict=True) if not np.isnan(v)}
             action = {c.name: v for c, v in zip(fitted.inputs, action, strict=True)}
         steps.append(stream.step(action, row))
+    stream.export(tmp_path / "stream")  # and one from a file its bits
+    loaded = load_stream(tmp_path / "stream")
+    again = [loaded.start(rows[0]), *(loaded.step(a, y) for a, y in zip(actions, rows[1:], strict=True))]
+    assert (loaded.names, loaded.channels, loaded.view) == (fitted.names, fitted.channels, fitted.view)
+    for one, other in zip(jax.tree.leaves(steps), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(one, other)
     if kept.kind == "body":
         assert steps.pop(0) is None  # a step needs two rows
     np.testing.assert_allclose([s.mode for s in steps], whole.mode, atol=2e-4)

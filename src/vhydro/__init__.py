@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vhydro.filter import Stream as Stream
     from vhydro.fitted import Fitted as Fitted
     from vhydro.fitted import load as load
+    from vhydro.fitted import load_stream as load_stream
     from vhydro.fitting import fit as fit
     from vhydro.laws.law import Law as Law
     from vhydro.occlusion import occlude as occlude
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 PUBLIC = {
     "read": "vhydro.data", "Episode": "vhydro.episodes", "Channel": "vhydro.episodes", "occlude": "vhydro.occlusion",
     "fit": "vhydro.fitting", "Fitted": "vhydro.fitted", "load": "vhydro.fitted",
+    "load_stream": "vhydro.fitted",
     "Belief": "vhydro.filter", "FilterSettings": "vhydro.filter", "Stream": "vhydro.filter", "Law": "vhydro.laws.law",
     "ContactView": "vhydro.views", "MechanicsView": "vhydro.views", "BodyView": "vhydro.views",
     "PlainView": "vhydro.views", "Task": "vhydro.planning", "mppi": "vhydro.planning", "cem": "vhydro.planning",

@@ -68,14 +68,14 @@ VERBS = {
         "run_page",
     ),
     "data inspect": (
-        "Show what a log file or folder holds.",
-        "vhydro.data.inspection",
+        "Show what a log holds, and what every view would need of it.",
+        "vhydro.commands.inspect",
         "InspectConfig",
         "run_inspect",
     ),
     "data convert": (
         "Write a log of any known format as npz or LeRobot.",
-        "vhydro.data.convert",
+        "vhydro.commands.convert",
         "ConvertConfig",
         "run_convert",
     ),

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from vhydro.certificate import Gate
 from vhydro.episodes import Channel, Episode
 from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_episodes, log_evidence
+from vhydro.filter.exported import PLATFORMS, LoadedStream, read_stream
 from vhydro.filter.merged import is_separate
 from vhydro.intervals import intervals, reading_moments
 from vhydro.laws.as_model import masses
@@ -101,7 +102,11 @@ class Fitted:
         """A running filter for a control loop, with the numbers that `filter` gives for the whole log."""
         if dt is not None and abs(dt - self.dt) > SAME_STEP * self.dt:
             raise ValueError(f"dt is {dt:g} s; expected {self.dt:g} s, the time step of the logs the model is of.")
-        return FittedStream(self, seed=seed, **options)
+        # The key of the only log of a batch, so that a stream has the numbers of `filter`.
+        key = jax.random.split(jax.random.key(seed), 1)[0]
+        settings = replace(self.settings, **options)
+        stream = Stream(self.model, dt=self.dt, key=key, proposal=self.guide, settings=settings)
+        return FittedStream(stream, self.view, self.names, self.channels, self.inputs)
 
     def segments(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> list[list[Segment]]:
         """The stretches of one mode each of every log, with how sure the model is of them."""
@@ -255,12 +260,16 @@ class FittedStream:
     mappings by name; what is missing or NaN is hidden. Through a body view the belief begins with the second row.
     """
 
-    def __init__(self, fitted: Fitted, *, seed: int = 0, **options: Any):
-        self.fitted = fitted
-        # The key of the only log of a batch, so that a stream has the numbers of `filter`.
-        key = jax.random.split(jax.random.key(seed), 1)[0]
-        settings = replace(fitted.settings, **options)
-        self._stream = Stream(fitted.model, dt=fitted.dt, key=key, proposal=fitted.guide, settings=settings)
+    def __init__(
+        self,
+        stream: Stream | LoadedStream,
+        view: AnyView,
+        names: Sequence[str],
+        channels: Sequence[Channel],
+        inputs: Sequence[Channel],
+    ):
+        self._stream, self.view, self.names = stream, view, tuple(names)
+        self.channels, self.inputs, self.dt = tuple(channels), tuple(inputs), stream.program.dt
         self._rows: list[np.ndarray] = []
         self._actions: list[np.ndarray] = []
         self._offset: np.ndarray | float = 0.0
@@ -268,8 +277,20 @@ class FittedStream:
 
     @property
     def particles(self) -> Particles:
-        """The current weighted population: what a plan starts from."""
+        """The current weighted population: what a plan starts from. A stream from a file does not tell it."""
+        if isinstance(self._stream, LoadedStream):
+            raise ValueError("a stream from a file keeps its particles to itself; expected one of `Fitted.stream`.")
         return self._stream.particles
+
+    def export(self, path: str | PathLike[str], *, platforms: Sequence[str] = PLATFORMS) -> None:
+        """Writes the running filter with its view and its names to one file, which `load_stream` starts anew."""
+        if isinstance(self._stream, LoadedStream):
+            raise ValueError("the stream came from a file; expected one of `Fitted.stream`. Copy the file instead.")
+        notes = {
+            "fitted": FORMAT, "view": as_json(self.view), "names": list(self.names),
+            "channels": [asdict(c) for c in self.channels], "inputs": [asdict(c) for c in self.inputs],
+        }  # fmt: skip
+        self._stream.export(path, platforms=platforms, notes=notes)
 
     def start(self, observation: Any) -> Step | None:
         """The belief after the first observation; forgets everything before it."""
@@ -281,31 +302,29 @@ class FittedStream:
         if not self._rows:
             raise ValueError("the stream has not started; call `start(first_observation)` before `step`.")
         self._rows.append(self._row(observation))
-        self._actions.append(_vector(action, self.fitted.inputs, "action", hidden=False))
+        self._actions.append(_vector(action, self.inputs, "action", hidden=False))
         return self._advance()
 
     def _row(self, observation: Any) -> np.ndarray:
-        return _vector(observation, self.fitted.channels, "observation", hidden=True)
+        return _vector(observation, self.channels, "observation", hidden=True)
 
     def _advance(self) -> Step | None:
-        f = self.fitted
-        if isinstance(f.view, BodyView) and len(self._rows) < 2:
+        if isinstance(self.view, BodyView) and len(self._rows) < 2:
             return None  # a step needs two rows
-        width = len(f.inputs)
-        actions = np.array(self._actions).reshape(len(self._actions), width)
-        seen = f.view(Episode(np.stack(self._rows), actions, f.dt, f.channels, f.inputs))
+        actions = np.array(self._actions).reshape(len(self._actions), len(self.inputs))
+        seen = self.view(Episode(np.stack(self._rows), actions, self.dt, self.channels, self.inputs))
         row = seen.observations[-1] + self._offset
         if not self._begun:
             self._begun, out = True, self._stream.start(row)
         else:
-            told = seen.actions[-1] if len(seen.actions) else np.zeros(f.model.inputs)
+            told = seen.actions[-1] if len(seen.actions) else np.zeros(self._stream.program.inputs)
             out = self._stream.step(told, row)
         self._forget(row)
         return out
 
     def _forget(self, row: np.ndarray) -> None:
         """Keeps the rows that the next one is seen with: the last, and of a cloth those since it was seen whole."""
-        view = self.fitted.view
+        view = self.view
         cloths = view.cloths if isinstance(view, ContactView) else frozenset()
         if cloths and np.isnan(self._rows[-1]).any():
             return
@@ -315,6 +334,26 @@ class FittedStream:
             self._offset = np.zeros(len(row))
             self._offset[: len(of_cloth)] = np.where(of_cloth, row[: len(of_cloth)], 0.0)
         self._rows, self._actions = self._rows[-1:], []
+
+
+def load_stream(path: str | PathLike[str]) -> FittedStream | LoadedStream:
+    """The running filter in a file that `export` wrote, compiled for the device at hand.
+
+    The file holds a compiled step and plain data: neither the model's code nor that of anybody else is run from it.
+    """
+    stream = read_stream(path)
+    notes = printable_json(stream.notes)
+    if "fitted" not in notes:
+        return stream
+    try:
+        view = view_from_json(notes["view"])
+        channels, inputs = (tuple(Channel(**c) for c in notes[what]) for what in ("channels", "inputs"))
+        return FittedStream(stream, view, tuple(map(str, notes["names"])), channels, inputs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"{path} does not hold a whole stream ({type(error).__name__}: {error}); expected what "
+            "`Fitted.stream().export` writes. Export it again."
+        ) from error
 
 
 def _vector(values: Any, channels: Sequence[Channel], what: str, *, hidden: bool) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from vhydro_audits import places
+from vhydro import places
 from vhydro_audits.store import Store, as_json, canonical, cell_text, claimed, opened
 
 SPEED_PERIOD = 3600.0  # seconds over which the time left is estimated: groups take minutes
@@ -69,15 +69,15 @@ def run_grid(
     texts = [cell_text(cell, names) for group in groups for cell in group.cells]
     _refuse_twice([canonical(group.key) for group in groups], "group")
     _refuse_twice(texts, "cell")
-    if workers is not None and workers < 0:
-        raise ValueError(f"workers is {workers}; expected 0 (this process) or a number of processes.")
     with claimed(folder, fresh=fresh):
         store = opened(folder, config, texts, names, fresh=fresh)
         if store.complete and not store.holds_whole(texts, names):
             store.unpack([(group.key, group.cells) for group in groups], names)
         if not store.complete:
             waiting = [group for group in groups if not store.holds(group.key)]
-            place = _place(partial(places.answer, work, config), waiting, workers, on, address)
+            question = partial(places.answer, partial(_as_json, work), config)
+            keys = [group.key for group in waiting]
+            place = places.answers(question, keys, on=on, workers=workers, address=address)
             store.begin()
             with closing(place) as answers, _bar(progress) as bar:
                 failures = _kept(answers, waiting, store, names, bar, total=len(texts))
@@ -85,6 +85,11 @@ def run_grid(
             store.finish([group.key for group in groups], names)
     run = store.run
     return Results(store.cells(), config, run["seconds"], tuple(run["commits"]), tuple(run["devices"]))
+
+
+def _as_json(work: Work, key: dict, config: dict) -> list[dict]:
+    """The records as JSON has them."""
+    return as_json(work(key, config))
 
 
 def _cell_names(groups: Sequence[Group]) -> tuple[str, ...]:
@@ -105,19 +110,6 @@ def _refuse_twice(texts: Sequence[str], what: str) -> None:
     text, count = Counter(texts).most_common(1)[0]
     if count > 1:
         raise ValueError(f"{what} {text} is {count} times in the grid; expected once.")
-
-
-def _place(
-    question: places.Question, groups: Sequence[Group], workers: int | None, on: str, address: str | None
-) -> places.Answers:
-    """The answers to all groups, as they come from where they are computed."""
-    keys = [group.key for group in groups]
-    if on == "ray":
-        return places.on_ray(question, keys, address)
-    if on != "local" or address is not None:
-        raise ValueError(f"on is {on!r} and address {address!r}; expected 'local', or 'ray' with or without one.")
-    count = places.suitable_workers() if workers is None else workers
-    return places.in_processes(question, keys, count) if count else places.in_this_process(question, keys)
 
 
 def _bar(progress: bool) -> Progress:

@@ -16,6 +16,7 @@ from vhydro.commands.fit import FitCommand, run_fit
 from vhydro.commands.laws import LawsCommand, run_laws
 from vhydro.commands.mapping import Naming
 from vhydro.commands.segment import SegmentCommand, run_segment
+from vhydro.data import read
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
 from vhydro.data.sample import sample
@@ -162,6 +163,42 @@ def test_one_mode_is_one_segment(cart, tmp_path, capsys):
     found = run_segment(SegmentCommand(model, data, out=tmp_path / "out"))
     assert [(s.start, s.end, s.mode) for s in found[0]] == [(0, 60, 0)]
     assert "one mode: there is nothing to tell apart" in capsys.readouterr().out
+
+
+def test_segments_are_lerobots_subtasks(model, logs, tmp_path, capsys):
+    """Of any log a new dataset; of a LeRobot dataset a copy, with what else it holds as it was."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    first = tmp_path / "first"
+    found = run_segment(SegmentCommand(model, logs, to="lerobot", out=first))
+    names = load(model).names
+    (first / "videos").mkdir()
+    (first / "videos" / "top.mp4").write_bytes(b"a film")
+    before = {p: p.read_bytes() for p in first.rglob("*") if p.is_file()}
+    run_segment(SegmentCommand(model, first, to="lerobot", out=tmp_path / "second"))
+    assert {p: p.read_bytes() for p in first.rglob("*") if p.is_file()} == before
+    assert (tmp_path / "second" / "videos" / "top.mp4").read_bytes() == b"a film"
+    for folder in (first, tmp_path / "second"):
+        info = json.loads((folder / "meta" / "info.json").read_text())
+        assert info["features"]["language_persistent"] == {"dtype": "language", "shape": [1], "names": None}
+        table = pq.read_table(folder / "data" / "chunk-000" / "file-000.parquet")
+        episodes, stamps = table.column("episode_index").to_numpy(), table.column("timestamp").to_numpy()
+        for i, log in enumerate(found):
+            rows = np.flatnonzero(episodes == i)
+            told = table.column("language_persistent").take(rows).to_pylist()
+            assert all(t == told[0] for t in told)  # the same on every frame
+            assert [(r["role"], r["style"], r["camera"]) for r in told[0]] == [("assistant", "subtask", None)] * len(
+                log
+            )
+            assert [r["content"] for r in told[0]] == [names[s.mode] for s in log]
+            assert [r["timestamp"] for r in told[0]] == [stamps[rows[s.start]] for s in log]
+        sure = json.loads((folder / "meta" / "vhydro_segments.json").read_text())
+        assert [s["confidence"] for s in sure["episodes"][0]["segments"]] == [s.confidence for s in found[0]]
+    for one, other in zip(read(logs), read(tmp_path / "second"), strict=True):
+        np.testing.assert_array_equal(one.observations, other.observations)
+    assert ended(["segment", model, first, "--to", "lerobot", "--out", first / "in"], capsys)[0] == 2
+    assert (
+        "expected a place of its own" in ended(["segment", model, first, "--to", "lerobot", "--out", first], capsys)[2]
+    )
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""LeRobot datasets: v2, v3, and our own writing of v2.1."""
+"""LeRobot datasets: v2, v3, and our own writing of both."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 from builders_tables import ROWS, full_dataset, lerobot_ours, lerobot_v2, lerobot_v3, ramp
 from validity import assert_same
 
-from vhydro.data import DataError, lerobot, lerobot_meta, read
+from vhydro.data import DataError, lerobot, lerobot_meta, lerobot_v30, read, row_groups
+from vhydro.data.lerobot_language import persistent_column
 from vhydro.data.lerobot_write import write_lerobot
 
 pa = pytest.importorskip("pyarrow")
@@ -41,28 +42,111 @@ def test_our_own_gives_back_everything(tmp_path):
         assert other.contacts[1].tangential is None
 
 
-def test_our_own_keeps_to_the_standard(tmp_path):
-    folder = lerobot_ours(tmp_path / "x")
+BOTH = pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+
+
+@BOTH
+def test_the_numbers_of_every_frame_are_where_the_standard_wants_them(tmp_path, version):
+    folder = write_lerobot(full_dataset(), tmp_path / "x", version=version)
     info = json.loads((folder / "meta" / "info.json").read_text())
-    assert (info["codebase_version"], info["fps"], info["total_frames"]) == ("v2.1", 20, sum(ROWS))
+    assert (info["codebase_version"], info["fps"], info["total_frames"]) == (version, 20, sum(ROWS))
     assert not any("/" in key for key in info["features"])
+    files = sorted((folder / "data").rglob("*.parquet"))
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    assert set(table.column_names) == set(info["features"])
+    assert table.column("index").to_pylist() == list(range(sum(ROWS)))
+    assert table.column("episode_index").to_pylist() == [i for i, n in enumerate(ROWS) for _ in range(n)]
+    stamps = np.concatenate([np.arange(n) / 20 for n in ROWS])
+    np.testing.assert_allclose(table.column("timestamp").to_numpy(), stamps)
+    actions = np.array(table.column("action").to_pylist())
+    for end in np.cumsum(ROWS):
+        np.testing.assert_array_equal(actions[end - 1], actions[end - 2])  # padding
+    for one, other in zip(full_dataset(), read(folder), strict=True):
+        assert_same(one, other)
+
+
+def test_v21_lists_episodes_in_lines(tmp_path):
+    folder = write_lerobot(full_dataset(), tmp_path / "x", version="v2.1")
     lines = {
         k: (folder / "meta" / f"{k}.jsonl").read_text().splitlines() for k in ("episodes", "episodes_stats", "tasks")
     }
     assert [json.loads(line)["length"] for line in lines["episodes"]] == list(ROWS)
     assert json.loads(lines["tasks"][0]) == {"task_index": 0, "task": "push"}
-    first = 0
     for i, n in enumerate(ROWS):
-        table = pq.read_table(folder / "data" / "chunk-000" / f"episode_{i:06d}.parquet")
-        assert set(table.column_names) == set(info["features"])
-        assert table.column("index").to_pylist() == list(range(first, first + n))
-        np.testing.assert_allclose(table.column("timestamp").to_numpy(), np.arange(n) / 20)
         stats = json.loads(lines["episodes_stats"][i])["stats"]["observation.state"]
         np.testing.assert_allclose(stats["mean"], np.nanmean(full_dataset()[i].observations, axis=0), rtol=1e-6)
         assert stats["count"] == [n]
-        actions = np.array(table.column("action").to_pylist())
-        np.testing.assert_array_equal(actions[-1], actions[-2])  # padding
-        first += n
+
+
+def test_v30_lists_episodes_in_parquet(tmp_path, monkeypatch):
+    monkeypatch.setattr(lerobot_v30, "IN_FILE", 2)
+    monkeypatch.setattr(lerobot_v30, "CHUNK", 1)
+    monkeypatch.setattr(lerobot_v30, "LISTED", 2)
+    folder = write_lerobot(full_dataset(), tmp_path / "x")
+    assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()) == [
+        "data/chunk-000/file-000.parquet", "data/chunk-001/file-000.parquet",
+        "meta/episodes/chunk-000/file-000.parquet", "meta/info.json", "meta/stats.json",
+        "meta/tasks.parquet", "meta/vhydro.json",
+    ]  # fmt: skip
+    episodes = pq.read_table(folder / "meta/episodes/chunk-000/file-000.parquet").to_pylist()
+    assert [e["length"] for e in episodes] == list(ROWS)
+    assert [(e["dataset_from_index"], e["dataset_to_index"]) for e in episodes] == [(0, 6), (6, 10), (10, 15)]
+    assert [(e["data/chunk_index"], e["data/file_index"]) for e in episodes] == [(0, 0), (0, 0), (1, 0)]
+    assert [e["tasks"] for e in episodes] == [["push"]] * 3
+    assert pq.read_metadata(folder / "data/chunk-000/file-000.parquet").num_row_groups == 2  # one for each episode
+    tasks = pq.read_table(folder / "meta/tasks.parquet")
+    assert tasks.to_pylist() == [{"task_index": 0, "task": "push"}]
+    assert json.loads(tasks.schema.metadata[b"pandas"])["index_columns"] == ["task"]
+    for one, other in zip(full_dataset(), read(folder), strict=True):
+        assert_same(one, other)
+
+
+def test_statistics_are_those_of_all_rows_that_were_seen(tmp_path):
+    folder = write_lerobot(full_dataset(), tmp_path / "x")
+    rows = np.concatenate([e.observations for e in full_dataset()]).astype(np.float64)
+    found = json.loads((folder / "meta/stats.json").read_text())["observation.state"]
+    for name, truth in (("min", np.nanmin), ("max", np.nanmax), ("mean", np.nanmean), ("std", np.nanstd)):
+        np.testing.assert_allclose(found[name], truth(rows, axis=0), rtol=1e-6, err_msg=name)
+    assert found["count"] == [len(rows)]
+    episodes = pq.read_table(folder / "meta/episodes/chunk-000/file-000.parquet").to_pylist()
+    for of, episode in zip(episodes, full_dataset(), strict=True):
+        middle = np.nanmedian(episode.observations.astype(np.float64), axis=0)
+        np.testing.assert_allclose(of["stats/observation.state/q50"], middle)
+    middles = np.array([e["stats/observation.state/q50"] for e in episodes])
+    np.testing.assert_allclose(found["q50"], np.average(middles, axis=0, weights=ROWS))  # as LeRobot takes them
+
+
+def test_a_label_of_two_types_is_refused(tmp_path):
+    from dataclasses import replace
+
+    mixed = full_dataset().map(
+        lambda e: replace(e, labels=e.labels | {"mode": e.labels["mode"].astype(str)}) if e.steps == 3 else e
+    )
+    with pytest.raises(DataError, match="episode b, key label.mode: found values of type string") as caught:
+        write_lerobot(mixed, tmp_path / "x")
+    assert "int64 as in episode a" in str(caught.value)
+
+
+def test_only_the_rows_of_an_episode_are_read(tmp_path, monkeypatch):
+    folder = write_lerobot(full_dataset(), tmp_path / "x")
+    read_rows, asked = row_groups.row_groups, []
+    monkeypatch.setattr(
+        lerobot, "row_groups", lambda file, groups, c: asked.append(groups) or read_rows(file, groups, c)
+    )
+    for i in (1, 2):
+        read(folder)[i]
+    assert asked == [(1,), (2,)]
+
+
+def test_a_file_that_changed_is_read_again(tmp_path):
+    folder = lerobot_v3(tmp_path / "x")
+    before = read(folder)[2].observations
+    path = folder / "data" / "chunk-000" / "file-001.parquet"
+    table = pq.read_table(path)
+    moved = pa.array((before[:, :2] + 1).tolist(), pa.list_(pa.float32()))
+    place = table.column_names.index("observation.state")
+    pq.write_table(table.set_column(place, "observation.state", moved), path)
+    np.testing.assert_allclose(read(folder)[2].observations[:, :2], before[:, :2] + 1)
 
 
 def test_a_dataset_without_actions_and_of_many_hidden_values(tmp_path):
@@ -170,7 +254,7 @@ def test_a_file_that_promises_too_much_is_not_read(tmp_path, build, monkeypatch,
         assert path.stat().st_size < 20_000
     dataset = read(folder)
     allow(8 * rows)
-    monkeypatch.setattr(pq, "read_table", None)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", None)
     with pytest.raises(DataError, match=r"columns of [0-9,]+ values; expected at most 100,000 in a file") as caught:
         dataset[1]
     assert caught.value.episode == dataset.names[1]
@@ -243,3 +327,31 @@ def test_a_rate_that_the_time_stamps_contradict_is_refused(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"fps": 90}))
     with pytest.raises(DataError, match="key timestamp: found steps of 0.1 s, and 90 Hz in meta/info.json"):
         read(folder)[0]
+
+
+def test_language_of_other_styles_stays(tmp_path):
+    """A plan that somebody wrote stays, with its calls of tools; the subtasks are the new ones."""
+    from vhydro.data.lerobot_annotate import write_annotated
+    from vhydro.data.lerobot_language import Subtask
+
+    rows = [
+        {"role": "user", "content": "first push", "style": "plan", "timestamp": 0.1, "tool_calls": ['{"name": "say"}']},
+        {"role": "assistant", "content": "old", "style": "subtask", "timestamp": 0.0},
+    ]
+    folder = lerobot_v3(tmp_path / "x")
+    for path in folder.rglob("data/**/*.parquet"):
+        table = pq.read_table(path)
+        frames = table.column("frame_index").to_numpy()
+        column = persistent_column(pa, [], np.zeros(len(table), np.float32), rows)
+        table = table.append_column("timestamp", pa.array((0.1 * frames).astype(np.float32)))
+        pq.write_table(table.append_column("language_persistent", column), path)
+    write_annotated(read(folder), tmp_path / "out", lambda i: [Subtask(0, "near"), Subtask(2, f"far {i}")])
+    for i, file in ((1, "file-000"), (2, "file-001")):
+        table = pq.read_table(tmp_path / "out" / "data" / "chunk-000" / f"{file}.parquet")
+        told = table.filter(pa.compute.equal(table.column("episode_index"), i)).column("language_persistent")
+        assert [(r["style"], r["content"], r["tool_calls"]) for r in told[0].as_py()] == [
+            ("subtask", "near", None), ("plan", "first push", ['{"name": "say"}']), ("subtask", f"far {i}", None),
+        ]  # fmt: skip
+        assert table.column_names.count("language_persistent") == 1
+    for one, other in zip(read(folder), read(tmp_path / "out"), strict=True):
+        assert_same(one, other)

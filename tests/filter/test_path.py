@@ -21,6 +21,7 @@ from vhydro.filter import (
     run,
 )
 from vhydro.filter import stream as stream_module
+from vhydro.filter.exported import read_stream
 from vhydro.filter.path import WIDER
 from vhydro.filter.run import padded_length
 from vhydro.filter.settings import engine_of
@@ -117,6 +118,18 @@ def test_a_corrected_stream_gives_the_batch_numbers(short_windows):
     steps += [stream.step(a, y) for a, y in zip(log.actions, log.observations[1:], strict=True)]
     np.testing.assert_allclose([s.mean for s in steps], out.mean, rtol=1e-7)
     np.testing.assert_allclose([s.record.log_normaliser for s in steps], out.record.log_normaliser, atol=1e-7)
+
+
+def test_an_exported_stream_takes_its_corrections_along(short_windows, tmp_path):
+    log = swing_log(13)
+    stream = Stream(swing(), dt=0.15, key=KEY, settings=FilterSettings(particles=16))
+    stream.export(tmp_path / "s")
+    loaded = read_stream(tmp_path / "s")
+    assert loaded.program.close is not None
+    for t, row in enumerate(log.observations):
+        one, other = (s.step(log.actions[t - 1], row) if t else s.start(row) for s in (stream, loaded))
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"row {t}")
 
 
 def test_the_flow_of_a_quadratic_energy_is_the_linear_one_it_says():

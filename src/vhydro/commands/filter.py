@@ -1,13 +1,17 @@
 """`vhydro filter MODEL LOGS`: what is believed of every row, with intervals, and what every step certifies."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.blocks import Where, print_totals, run_blocks
+from vhydro.commands.mapping import Naming
 from vhydro.data import read
+from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
 from vhydro.report.files import staged, write_json
@@ -22,15 +26,31 @@ class FilterCommand:
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("beliefs")
-    """Folder for beliefs.npz and summary.json."""
+    """Folder for beliefs.npz and summary.json, or for the tables."""
+    to: Literal["npz", "parquet"] = "npz"
+    """parquet: a table of rows and one of logs, block by block, for any number of logs; needs pyarrow."""
+    overwrite: bool = False
+    """Replace the tables of another run that are there."""
     level: float = 0.9
     """Of the intervals."""
     seed: int = 0
+    naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    where: OmitArgPrefixes[Where] = field(default_factory=Where)
 
 
 def run_filter(config: FilterCommand) -> list[Belief]:
-    """The beliefs of every log, after they were written."""
-    fitted, logs = load(config.model), read(config.logs)
+    """The beliefs of every log, after they were written; none where they are too many to hold, in Parquet."""
+    if config.to == "parquet":
+        totals = run_blocks(
+            filter_tables, filter_rows, config.out, verb="filter", model=config.model, logs=config.logs,
+            naming=config.naming, options={"seed": config.seed, "level": config.level}, where=config.where,
+            overwrite=config.overwrite,
+        )  # fmt: skip
+        print_totals(totals, config.out)
+        return []
+    config.where.refuse_without_blocks(config.to)
+    fitted = load(config.model)
+    logs = config.naming.applied(read(config.logs), fitted.view)
     with staged(config.out, ("beliefs.npz", "summary.json")) as folder:
         episodes = list(logs)
         beliefs = fitted.filter_all(episodes, seed=config.seed)
@@ -44,6 +64,35 @@ def run_filter(config: FilterCommand) -> list[Belief]:
         print(f"{name:24}{row['rows']:7}{row['certified']:11.0%}{row['faults']:8}{row['evidence_per_reading']:20.3f}")
     print(config.out / "beliefs.npz")
     return beliefs
+
+
+def filter_tables(fitted: Fitted) -> dict[str, dict[str, str]]:
+    """One row for each row of a log, and one for each log."""
+    bands = {f"{what}.{c}": "float32" for c in fitted.model.channels for what in ("mean", "low", "high")}
+    modes = {f"p{i}": "float32" for i in range(fitted.model.modes)}
+    named = {"episode": "string", "row": "int64", "time_s": "float64", "mode": "int64", "words": "string"}
+    return {
+        "rows": {**named, **modes, **bands, "certified": "bool_", "bound": "float32", "faults": "int64"},
+        "logs": {"name": "string", "rows": "int64", "certified": "float64", "faults": "int64"}
+        | dict.fromkeys(("log_evidence", "evidence_per_reading"), "float64"),
+    }
+
+
+def filter_rows(fitted: Fitted, log: Episode, name: str, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is believed of one log, as columns."""
+    belief = fitted.filter(log, seed=options["seed"])
+    (low, high), (mean, _) = fitted.intervals(log, belief, options["level"]), fitted.readings(belief)
+    modes, record = np.asarray(belief.mode), belief.record
+    likeliest, count = modes.argmax(1), len(modes)
+    rows = {
+        "episode": [name] * count, "row": np.arange(count), "time_s": np.arange(count) * fitted.dt, "mode": likeliest,
+        "words": [fitted.names[m] for m in likeliest], "certified": np.asarray(record.certified),
+        "bound": np.asarray(record.bound), "faults": np.asarray(record.outliers),
+    }  # fmt: skip
+    rows |= {f"p{i}": modes[:, i] for i in range(modes.shape[1])}
+    for what, values in (("mean", mean), ("low", low), ("high", high)):
+        rows |= {f"{what}.{c}": np.asarray(values)[:, i] for i, c in enumerate(fitted.model.channels)}
+    return {"rows": rows, "logs": {k: [v] for k, v in _row(name, belief, fitted.see(log)).items()}}
 
 
 def _row(name: str, belief: Belief, seen) -> dict:

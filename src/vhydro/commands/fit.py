@@ -39,8 +39,9 @@ def run_fit(config: FitCommand) -> Fitted:
     loud = sys.stderr.isatty()
     with locked(config.out.with_name(f".{config.out.name}{LOCK}"), config.out):
         remove_stale(config.out)
+        logs = config.naming.applied(read(config.logs))
         fitted = fit(
-            read(config.logs), modes=config.modes, view=view, refine=config.refine, seed=config.seed,
+            logs, modes=config.modes, view=view, refine=config.refine, seed=config.seed,
             say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
         )  # fmt: skip
         fitted.save(config.out)

@@ -1,15 +1,19 @@
 """`vhydro laws MODEL LOGS`: the law of every mode, printed and kept."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.blocks import Where, print_totals, run_blocks
+from vhydro.commands.mapping import Naming
 from vhydro.data import read
-from vhydro.fitted import load
-from vhydro.laws.constants import table
+from vhydro.episodes import Episode
+from vhydro.fitted import Fitted, load
+from vhydro.laws.constants import constants, table
 from vhydro.laws.law import Law
 from vhydro.laws.writing import latex, text
 from vhydro.report.files import staged
@@ -26,13 +30,30 @@ class LawsCommand:
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path | None = None
-    """Folder for law.json, law.txt and law.tex."""
+    """Folder for law.json, law.txt and law.tex, or for the tables."""
+    to: Literal["files", "parquet"] = "files"
+    """parquet: the law of every block of logs and a table of their constants; needs --out and pyarrow."""
+    overwrite: bool = False
+    """Replace the tables of another run that are there."""
     seed: int = 0
+    naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    where: OmitArgPrefixes[Where] = field(default_factory=Where)
 
 
-def run_laws(config: LawsCommand) -> Law:
-    """The law, after it was printed and written."""
-    fitted, logs = load(config.model), read(config.logs)
+def run_laws(config: LawsCommand) -> Law | None:
+    """The law, after it was printed and written; none where every block has its own, in Parquet."""
+    if config.to == "parquet":
+        if config.out is None:
+            raise ValueError("--to parquet without --out; expected a folder for the tables.")
+        totals = run_blocks(
+            laws_tables, None, config.out, shared=laws_rows, verb="laws", model=config.model, logs=config.logs,
+            naming=config.naming, options={"seed": config.seed}, where=config.where, overwrite=config.overwrite,
+        )  # fmt: skip
+        print_totals(totals, config.out)
+        return None
+    config.where.refuse_without_blocks(config.to)
+    fitted = load(config.model)
+    logs = config.naming.applied(read(config.logs), fitted.view)
     with nullcontext() if config.out is None else staged(config.out, FILES) as folder:
         law = fitted.laws(list(logs), seed=config.seed)
         if folder is not None:
@@ -44,3 +65,31 @@ def run_laws(config: LawsCommand) -> Law:
     if config.out is not None:
         print(f"\n{config.out}: {', '.join(FILES)}")
     return law
+
+
+def laws_tables(_fitted: Fitted) -> dict[str, dict[str, str]]:
+    """One row for each block's law, and one for each of its constants."""
+    block = {"first": "string", "last": "string", "logs": "int64"}
+    numbers = dict.fromkeys(("value", "low", "high"), "float64")
+    return {
+        "laws": {**block, "text": "string", "identified": "bool_"},
+        "constants": {**block, "constant": "string", **numbers, "unit": "string", "identified": "bool_"},
+    }
+
+
+def laws_rows(fitted: Fitted, logs: Sequence[Episode], names: Sequence[str], options: Mapping[str, Any]) -> dict:
+    """The law of the logs of a block, as columns."""
+    law = fitted.laws(list(logs), seed=options["seed"])
+    found = constants(law)
+    doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]
+    known = [not any(of in name for of in doubtful) for name in found]
+    block = {"first": names[0], "last": names[-1], "logs": len(names)}
+    every = {k: [v] * len(found) for k, v in block.items()}
+    ends = [c.interval for c in found.values()]
+    return {
+        "laws": {k: [v] for k, v in block.items()} | {"text": [text(law)], "identified": [not doubtful]},
+        "constants": every | {
+            "constant": list(found), "value": [c.value for c in found.values()], "low": [low for low, _ in ends],
+            "high": [high for _, high in ends], "unit": [c.unit for c in found.values()], "identified": known,
+        },
+    }  # fmt: skip

@@ -1,21 +1,48 @@
-"""Which view a user means: by its name, or by naming channels on the command line."""
+"""What the channels of a log are: told by flags or by a small file, the same for every verb that reads logs."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
+from vhydro.data.dataset import Dataset
+from vhydro.data.errors import DataError
+from vhydro.episodes import Channel, Episode
+from vhydro.units import si_unit
 from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainView
-from vhydro.views.view import AXES
+from vhydro.views.contact import GRIP
+from vhydro.views.mechanics import NONE
+from vhydro.views.view import AXES, looked_up
+
+LARGEST = 1 << 24  # bytes of a mapping file
+IGNORED = ("about", "unused")  # what a draft says to whoever edits it
+APART = "\x1f"  # between the channels of a body in a file, whose names may hold commas
+REMEDY = "`vhydro data inspect LOGS --write FILE` drafts one."
 
 
 @dataclass(frozen=True)
 class Naming:
     """What channels and inputs of a log are. Whatever is not named is found by its usual name or its unit."""
 
+    mapping: Path | None = None
+    """A file that `vhydro data inspect LOGS --write FILE` drafted; flags go before what it says."""
     view: str = "auto"
     """contact, mechanics, body, plain, or auto: the first of these that the log has everything for."""
     hand: tuple[str, ...] = ()
     """Channels of the hand's place along x, y and z, for the contact view."""
     body: tuple[str, ...] = ()
     """Bodies and the channels of their places, such as cup=cup_x,cup_y,cup_z; for the contact or the body view."""
+    fingers: tuple[str, ...] = ()
+    """Channels: how far each finger is from the middle; for the contact view, as the four that follow."""
+    grip: str = ""
+    """The input that opens and closes the fingers."""
+    joints: tuple[str, ...] = ()
+    """Channels of joints whose targets are inputs."""
+    targets: tuple[str, ...] = ()
+    """Inputs that say where these joints should go, one for each."""
+    moves: tuple[str, ...] = ()
+    """Inputs that tell the hand how far to go along x, y and z, where joints have no targets."""
     positions: tuple[str, ...] = ()
     """Channels that are positions or angles, for the mechanics view."""
     forces: tuple[str, ...] = ()
@@ -28,25 +55,71 @@ class Naming:
     """Channels as they are, for the plain view."""
     inputs: tuple[str, ...] = ()
     """Inputs as they are, for the plain view."""
+    units: tuple[str, ...] = ()
+    """Units of channels and inputs where the log tells none or another, such as pose/x=mm."""
 
     def chosen(self) -> str | AnyView:
         """The view that was named, or the name of a kind of view."""
+        told = self.resolved()
         named = {
-            "contact": self.hand, "mechanics": self.positions, "plain": self.channels,
-            "body": self.body if not self.hand else (),
+            "contact": (*told.hand, *told.fingers, *told.joints, *told.moves), "mechanics": told.positions,
+            "plain": told.channels, "body": told.body if not told.hand else (),
         }  # fmt: skip
         meant = [kind for kind, names in named.items() if names]
-        if self.view != "auto" and meant not in ([], [self.view]):
-            raise ValueError(f"--view {self.view} with channels of the {meant[0]} view; expected those of one view.")
+        if told.view != "auto" and meant not in ([], [told.view]):
+            raise ValueError(f"--view {told.view} with channels of the {meant[0]} view; expected those of one view.")
         if len(meant) > 1:
             raise ValueError(f"channels of the {' and the '.join(meant)} view were named; expected those of one view.")
         if not meant:
-            return self.view
-        return self._built(meant[0])
+            return told.view
+        return told._built(meant[0])
+
+    def applied(self, logs: Dataset, view: AnyView | None = None) -> Dataset:
+        """The logs with the units that were told and, for a model's `view`, with what was named under its names."""
+        changes: list[Callable[[Episode], Episode]] = []
+        units = dict(map(_unit, self.resolved().units))
+        if units:
+            changes.append(lambda log: with_units(log, units))
+        mine = self.chosen()
+        if view is not None and mine not in ("auto", view.kind):
+            channels, inputs = renames(mine, view)
+            changes.append(lambda log: renamed(log, channels, inputs))
+        for change in changes:
+            logs = logs.map(change)
+        return logs
+
+    def usual(self, logs: Dataset) -> Dataset:
+        """The logs with the units that were told, and what was named of contact under the usual names and groups."""
+        view = self.chosen()
+        logs = self.applied(logs)
+        if not isinstance(view, ContactView):
+            return logs
+        target = usual_contact(view)
+        channels, inputs = renames(view, target)
+        groups = dict.fromkeys((n for names in target.bodies.values() for n in names), "object")
+        groups |= dict.fromkeys(target.hand, "end_effector") | dict.fromkeys(target.fingers, "gripper")
+        groups |= dict.fromkeys(target.joints, "joints")
+
+        def change(log: Episode) -> Episode:
+            log = renamed(looked_up(view, log), channels, inputs)
+            return replace(log, channels=tuple(replace(c, group=groups.get(c.name, c.group)) for c in log.channels))
+
+        return logs.map(change)
+
+    def resolved(self) -> "Naming":
+        """What the flags say and, where they say nothing, the file."""
+        if self.mapping is None:
+            return self
+        told = read_mapping(self.mapping)
+        own = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return replace(told, **(own | {"mapping": None}))
 
     def _built(self, kind: str) -> AnyView:
         if kind == "contact":
-            return ContactView(self.hand, dict(map(_body, self.body)))
+            return ContactView(
+                self.hand, dict(map(_body, self.body)), self.fingers, self.grip, joints=self.joints,
+                targets=self.targets, moves=self.moves,
+            )  # fmt: skip
         if kind == "mechanics":
             return MechanicsView(self.positions, self.forces, self.carried_by, self.friction)
         if kind == "plain":
@@ -61,7 +134,174 @@ def _body(text: str) -> tuple[str, tuple[str, ...]]:
     name, _, channels = text.partition("=")
     if not name or not channels:
         raise ValueError(f"--body {text}; expected a name and its channels, such as cup=cup_x,cup_y,cup_z.")
-    places = tuple(channels.split(","))
+    places = tuple(channels.split(APART if APART in channels else ","))
     if len(places) == 1:  # a prefix
         places = tuple(f"{places[0]}{a}" for a in AXES)
     return name, places
+
+
+def _unit(text: str) -> tuple[str, str]:
+    name, _, unit = text.rpartition("=")
+    if not name or si_unit(unit) is None:
+        raise ValueError(f"--units {text}; expected a channel or input and a unit that is known, such as pose/x=mm.")
+    return name, unit
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def draft(view: AnyView, log: Episode) -> dict[str, Any]:
+    """A mapping of a view as JSON has it, to be edited: what it reads, the units of that, and what it does not use."""
+    if isinstance(view, ContactView):
+        own = {"hand": view.hand, "body": dict(view.bodies), "fingers": view.fingers, "grip": view.grip}
+        own |= {"joints": view.joints, "targets": view.targets, "moves": view.moves}
+    elif isinstance(view, MechanicsView):
+        own = {"positions": view.positions, "forces": view.forces, "carried_by": view.carried_by}
+        own |= {"friction": view.friction}
+    elif isinstance(view, BodyView):
+        own = {"body": {view.name: (*view.place, *view.turn)}}
+    else:
+        own = {"channels": view.channels, "inputs": view.inputs}
+    read = {*view.channels, *view.inputs}
+    every = (*log.channels, *log.inputs)
+    return {
+        "about": f"{log.source}: {1 / log.dt:.6g} Hz. An empty unit is taken as SI. Names in `unused` are ignored.",
+        "view": view.kind, **{k: v for k, v in own.items() if v},
+        "units": {c.name: c.unit for c in every if c.name in read},
+        "unused": [c.name for c in every if c.name not in read],
+    }  # fmt: skip
+
+
+def read_mapping(path: Path) -> Naming:
+    """The naming in a mapping file; a `DataError` says what is wrong with it."""
+    expected = "a mapping: a JSON object of " + ", ".join(f.name for f in fields(Naming) if f.name != "mapping")
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"{path.stat().st_size} bytes")
+        record = json.loads(path.read_text("utf-8"))
+        return _naming(record)
+    except OSError as error:
+        raise DataError(path, found=f"{error.strerror}", expected=expected, remedy=REMEDY) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(path, found=f"{error}"[:200], expected=expected, remedy=REMEDY) from None
+
+
+def _naming(record: Any) -> Naming:
+    if not isinstance(record, dict):
+        raise ValueError(f"a {type(record).__name__}")
+    known = {f.name: f for f in fields(Naming) if f.name != "mapping"}
+    values = {}
+    for key, value in record.items():
+        if key in IGNORED:
+            continue
+        if key not in known:
+            raise ValueError(f"the key {key!r}")
+        values[key] = _value(key, value)
+    return Naming(**values)
+
+
+def _value(key: str, value: Any) -> Any:
+    """The value of a key as the flag of the same name would have it."""
+    if key in ("view", "grip"):
+        if not isinstance(value, str):
+            raise ValueError(f"{key} is no text")
+        return value
+    if key == "body":
+        if not isinstance(value, dict) or not all(_texts(v) for v in value.values()):
+            raise ValueError("body is no object of bodies and the names of their channels")
+        return tuple(f"{name}={APART.join(names)}" for name, names in value.items())
+    if key == "units":
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise ValueError("units is no object of channels and their units")
+        return tuple(f"{name}={unit}" for name, unit in value.items() if unit)
+    if key == "friction":
+        if not isinstance(value, list) or not all(v is None or type(v) in (int, float) for v in value):
+            raise ValueError("friction is no list of numbers, null where it is to be estimated")
+        return tuple(float("nan") if v is None else float(v) for v in value)
+    if not _texts(value):
+        raise ValueError(f"{key} is no list of names")
+    return tuple(value)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
+
+
+# --- what it does to a log --------------------------------------------------------------------------------------------
+
+
+def with_units(log: Episode, units: Mapping[str, str]) -> Episode:
+    """The log with these units of channels and inputs, whatever it says itself."""
+    names = {c.name for c in (*log.channels, *log.inputs)}
+    if missing := [n for n in units if n not in names]:
+        raise ValueError(
+            f"{log.source or 'the log'} has no {', '.join(missing[:5])} for --units; expected channels or inputs of it."
+        )
+
+    def told(channels: Sequence[Channel]) -> tuple[Channel, ...]:
+        return tuple(replace(c, unit=units.get(c.name, c.unit)) for c in channels)
+
+    return replace(log, channels=told(log.channels), inputs=told(log.inputs))
+
+
+def usual_contact(view: ContactView) -> ContactView:
+    """The view with the names under which `contact_view` finds everything."""
+    joints = tuple(f"arm.joint_{i + 1}" for i in range(len(view.joints)))
+    return ContactView(
+        tuple(f"tcp.{a}" for a in AXES),
+        {b: names if b in view.cloths else tuple(f"{b}.{a}" for a in AXES) for b, names in view.bodies.items()},
+        tuple(f"gripper.finger_{i + 1}" for i in range(len(view.fingers))),
+        GRIP if view.grip else "",
+        joints=joints,
+        targets=tuple(n.replace("joint_", "joint_target_") for n in joints),
+        moves=tuple(f"tcp.d{a}" for a in AXES) if view.moves else (),
+    )
+
+
+def renames(mine: str | AnyView, model: AnyView) -> tuple[dict[str, str], dict[str, str]]:
+    """The model's names of the channels and of the inputs that were named."""
+    if isinstance(mine, str) or mine.kind != model.kind:
+        kind = mine if isinstance(mine, str) else mine.kind
+        raise ValueError(f"the {kind} view was named; expected the {model.kind} view, which the model was fitted with.")
+    if isinstance(mine, ContactView) and isinstance(model, ContactView):
+        if set(mine.bodies) != set(model.bodies):
+            raise ValueError(
+                f"the bodies {', '.join(mine.bodies)} were named; expected {', '.join(model.bodies)}, which the model "
+                "was fitted with."
+            )
+        parts = [(mine.bodies[b], model.bodies[b], b) for b in model.bodies]
+    else:
+        parts = []
+    names = ("hand", "fingers", "joints", "positions", "place", "turn") + (("channels",) * (mine.kind == "plain"))
+    told = ("targets", "moves", "forces", "carried_by") + (("inputs",) * (mine.kind == "plain"))
+    channels = _paired([*parts, *_both(mine, model, names)])
+    grips = [(v.grip,) if isinstance(v, ContactView) and v.grip else () for v in (mine, model)]
+    return channels, _paired([*([(*grips, "grip")] if all(grips) else []), *_both(mine, model, told)])
+
+
+def _both(mine: AnyView, model: AnyView, names: Sequence[str]):
+    return [(getattr(mine, n), getattr(model, n), n) for n in names if getattr(mine, n, ()) and hasattr(model, n)]
+
+
+def _paired(parts) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for own, theirs, what in parts:
+        if len(own) != len(theirs):
+            raise ValueError(
+                f"{len(own)} names of {what} ({', '.join(own)}); expected {len(theirs)} ({', '.join(theirs)}), as the "
+                "model was fitted with."
+            )
+        pairs |= {a: b for a, b in zip(own, theirs, strict=True) if NONE not in (a, b) and a != b}
+    return pairs
+
+
+def renamed(log: Episode, channels: Mapping[str, str], inputs: Mapping[str, str]) -> Episode:
+    """The log with these names; what had one of the new names and was not named itself steps aside."""
+    return replace(log, channels=_renamed(log.channels, channels), inputs=_renamed(log.inputs, inputs))
+
+
+def _renamed(channels: Sequence[Channel], names: Mapping[str, str]) -> tuple[Channel, ...]:
+    taken = set(names.values())
+    return tuple(
+        replace(c, name=names.get(c.name) or (f"{c.name} of the log" if c.name in taken else c.name)) for c in channels
+    )

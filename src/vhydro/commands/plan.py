@@ -1,14 +1,15 @@
 """`vhydro plan MODEL LOGS TASK`: the best actions for a task from where a log ends, and what is proven of them."""
 
 import runpy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import jax
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.fitted import Fitted, load
 from vhydro.planning import Plan, Proof, Task, certify, fitted, mppi
@@ -41,11 +42,13 @@ class PlanCommand:
     static_friction: float | None = None
     """N: what holds a thing that has come to rest, where the law has such a mode."""
     seed: int = 0
+    naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
 
 
 def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
     """The plan and its proof, after they were printed and written."""
-    model, logs, task = load(config.model), list(read(config.logs)), task_in(config.task)
+    model, task = load(config.model), task_in(config.task)
+    logs = config.naming.applied(read(config.logs), model.view)
     if not 0 <= config.log < len(logs):
         raise ValueError(f"log {config.log} was asked for; {config.logs} holds {len(logs)}, counted from 0.")
     planner = mppi(config.horizon, min(4, config.horizon), config.candidates, config.particles)

@@ -1,25 +1,31 @@
-"""`vhydro segment MODEL LOGS`: when each mode was on, in words, as tables and as a picture."""
+"""`vhydro segment MODEL LOGS`: when each mode was on, in words, as tables, as a picture or as LeRobot's subtasks."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.blocks import Where, print_totals, run_blocks
+from vhydro.commands.mapping import Naming
 from vhydro.data import read
+from vhydro.data.dataset import Dataset
+from vhydro.data.lerobot_annotate import write_annotated
+from vhydro.data.lerobot_language import Subtask
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
 from vhydro.modes.readings import REGIMES, Readings
-from vhydro.modes.segments import Segment, segments_of, write_segments
+from vhydro.modes.segments import COLUMNS, Segment, as_rows, segments_of, write_segments
 from vhydro.report.files import staged
 from vhydro.report.timeline import Stretch, timeline_svg
 from vhydro.views import ContactView
 
 CONTACT = ("nothing touches", "something touches")
 FILES = ("segments.json", "segments.csv", "timeline.svg", "posteriors.npz")
+BESIDE = Path("meta") / "vhydro_segments"  # what LeRobot has no place for: how sure the model is of each
 
 
 @dataclass(frozen=True)
@@ -31,14 +37,57 @@ class SegmentCommand:
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("segments")
-    """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz."""
+    """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz; or what --to names."""
+    to: Literal["files", "lerobot", "parquet"] = "files"
+    """lerobot: a new LeRobot v3.0 dataset of these logs, the segments in words as its subtasks.
+    parquet: a table of segments, block by block, for any number of logs. Both need pyarrow."""
+    overwrite: bool = False
+    """Replace a LeRobot dataset or the tables of another run that are there."""
     seed: int = 0
     """Of the particles, for models that need them."""
+    naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    where: OmitArgPrefixes[Where] = field(default_factory=Where)
 
 
 def run_segment(config: SegmentCommand) -> list[list[Segment]]:
-    """The segments of every log, after they were written."""
-    fitted, logs = load(config.model), read(config.logs)
+    """The segments of every log, after they were written; none where they are too many to hold, in Parquet."""
+    if config.to == "parquet":
+        totals = run_blocks(
+            segment_tables, segment_rows, config.out, verb="segment", model=config.model, logs=config.logs,
+            naming=config.naming, options={"seed": config.seed}, where=config.where, overwrite=config.overwrite,
+        )  # fmt: skip
+        print_totals(totals, config.out)
+        return []
+    config.where.refuse_without_blocks(config.to)
+    fitted = load(config.model)
+    logs = config.naming.applied(read(config.logs), fitted.view)
+    if config.to == "lerobot":
+        found, rows = _to_lerobot(config, fitted, logs)
+    else:
+        found, rows = _to_files(config, fitted, logs)
+    print("\n".join(f"mode {i}: {name}" for i, name in enumerate(fitted.names)))
+    print(f"{sum(map(len, found))} segments in {len(found)} logs, {rows:,} rows")
+    if fitted.model.modes == 1:
+        print("The model has one mode: there is nothing to tell apart.")
+    print(config.out if config.to == "lerobot" else config.out / "timeline.svg")
+    return found
+
+
+def segment_tables(_fitted: Fitted) -> dict[str, dict[str, str]]:
+    """One row for each segment."""
+    numbers = {"start": "int64", "end": "int64", "start_s": "float64", "end_s": "float64", "mode": "int64"}
+    return {"segments": {"episode": "string", **numbers, "words": "string", "confidence": "float64"}}
+
+
+def segment_rows(fitted: Fitted, log: Episode, name: str, options: Mapping[str, Any]) -> dict[str, dict[str, list]]:
+    """The segments of one log, as columns."""
+    rows = as_rows(fitted.segments(log, seed=options["seed"])[0], fitted.dt)
+    columns = {key: [row[key] for row in rows] for key in COLUMNS}
+    words = [fitted.names[row["mode"]] for row in rows]
+    return {"segments": {"episode": [name] * len(rows), **columns, "words": words}}
+
+
+def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
     with staged(config.out, FILES) as folder:
         beliefs, contacts = [], []
         for log in logs:
@@ -46,13 +95,23 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
             contacts.append(_contacts(fitted, log, beliefs[-1]))
         found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
         _write(folder, fitted, logs.names, found, beliefs, contacts)
-    rows = sum(len(b.path) for b in beliefs)
-    print("\n".join(f"mode {i}: {name}" for i, name in enumerate(fitted.names)))
-    print(f"{sum(map(len, found))} segments in {len(found)} logs, {rows:,} rows")
-    if fitted.model.modes == 1:
-        print("The model has one mode: there is nothing to tell apart.")
-    print(config.out / "timeline.svg")
-    return found
+    return found, sum(len(b.path) for b in beliefs)
+
+
+def _to_lerobot(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
+    by_log: dict[int, list[Segment]] = {}
+
+    def subtasks(number: int) -> list[Subtask]:
+        by_log[number] = fitted.segments(logs[number], seed=config.seed)[0]
+        return [Subtask(s.start, fitted.names[s.mode]) for s in by_log[number]]
+
+    def finish(folder: Path) -> None:
+        found = [by_log[i] for i in range(len(logs))]
+        write_segments(folder / BESIDE, found, logs.names, fitted.dt, fitted.names)
+
+    write_annotated(logs, config.out, subtasks, overwrite=config.overwrite, finish=finish)
+    found = [by_log[i] for i in range(len(logs))]
+    return found, sum(log[-1].end for log in found)
 
 
 def _contacts(fitted: Fitted, log: Episode, belief: Belief) -> Readings | None:

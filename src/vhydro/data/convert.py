@@ -1,46 +1,34 @@
 """`convert`: any log this package reads, as one npz file or as a LeRobot dataset."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
-from tyro.conf import Positional
-
+from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
-from vhydro.data.lerobot_write import write_lerobot
+from vhydro.data.lerobot_write import LeRobotVersion, write_lerobot
 from vhydro.data.npz_native import write_npz
 from vhydro.data.read import read
 
 Target = Literal["npz", "lerobot"]
 
 
-@dataclass(frozen=True)
-class ConvertConfig:
-    """Write a log of any known format as npz or LeRobot."""
-
-    path: Positional[Path]
-    """File or folder; the format is recognised from its content."""
-    to: Target = "npz"
-    """npz: one self-described file. lerobot: a LeRobot v2.1 dataset (needs pyarrow)."""
-    out: Path | None = None
-    """Where to write; beside the log if not given."""
-    overwrite: bool = False
-    """Replace what is there."""
-
-
-def run_convert(config: ConvertConfig) -> None:
-    """Converts and says where the result is."""
-    written = convert(config.path, config.to, config.out, overwrite=config.overwrite)
-    print(f"{written}: {len(read(written))} episodes. `vhydro data inspect {written}` shows them.")
-
-
-def convert(path: Path | str, to: Target = "npz", out: Path | str | None = None, *, overwrite: bool = False) -> Path:
-    """The path of what was written: every episode of `path`, whole, or nothing at all."""
+def convert(
+    path: Path | str,
+    to: Target = "npz",
+    out: Path | str | None = None,
+    *,
+    overwrite: bool = False,
+    lerobot_version: LeRobotVersion = "v3.0",
+    change: Callable[[Dataset], Dataset] = lambda logs: logs,
+) -> Path:
+    """The path of what was written: every episode of `path`, changed where that is asked for, whole, or nothing."""
     path = Path(path)
     if to not in get_args(Target):
         raise ValueError(f"cannot convert to {to!r}; expected one of {', '.join(get_args(Target))}.")
     target = Path(out) if out is not None else default_target(path, to)
-    dataset = read(path)
+    dataset = change(read(path))
     if path.resolve().is_relative_to(target.resolve()):
         raise DataError(
             target,
@@ -48,7 +36,7 @@ def convert(path: Path | str, to: Target = "npz", out: Path | str | None = None,
             expected="another name",
             remedy="Give another `out`.",
         )
-    write = write_npz if to == "npz" else write_lerobot
+    write = write_npz if to == "npz" else partial(write_lerobot, version=lerobot_version)
     try:
         return write(dataset, target, overwrite=overwrite)
     except OSError as error:

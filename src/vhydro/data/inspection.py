@@ -9,7 +9,6 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tyro.conf import Positional
 
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
@@ -19,16 +18,8 @@ from vhydro.printable import printable
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
-
-
-@dataclass(frozen=True)
-class InspectConfig:
-    """Show what a log file or folder holds."""
-
-    path: Positional[Path]
-    """File or folder; the format is recognised from its content."""
-    rows: int = 40
-    """At most this many channels are listed."""
+NARROW = 100  # columns of a terminal below which a course is drawn half as wide
+FIRST = 8  # episodes that are kept, to see which view fits them
 
 
 @dataclass
@@ -40,11 +31,14 @@ class Quantity:
     high: float = -np.inf
     hidden: int = 0
     count: int = 0
+    gap: int = 0  # the most rows of an episode that it is hidden one after the other
     course: str = ""
 
     def add(self, values: np.ndarray) -> None:
         seen = values[~np.isnan(values)]
         self.count, self.hidden = self.count + values.size, self.hidden + values.size - seen.size
+        if seen.size < values.size:
+            self.gap = max(self.gap, longest_run(np.isnan(values)))
         if seen.size:
             self.low, self.high = min(self.low, float(seen.min())), max(self.high, float(seen.max()))
         self.course = self.course or sparkline(values)
@@ -52,6 +46,12 @@ class Quantity:
     @property
     def missing(self) -> float:
         return self.hidden / self.count if self.count else 0.0
+
+
+def longest_run(on: np.ndarray) -> int:
+    """The most rows that are on one after the other."""
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
+    return int((ends[1::2] - ends[::2]).max(initial=0))
 
 
 @dataclass
@@ -82,6 +82,7 @@ class Inspection:
     successes: list[bool] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     unreadable: int = 0  # episodes
+    first: list[Episode] = field(default_factory=list)  # the first few that have the same channels
 
 
 def sparkline(values: np.ndarray, width: int = WIDTH) -> str:
@@ -98,8 +99,13 @@ def sparkline(values: np.ndarray, width: int = WIDTH) -> str:
 
 
 def inspect(path: Path | str) -> Inspection:
+    """What a file or folder holds."""
+    return inspected(read(path))
+
+
+def inspected(dataset: Dataset) -> Inspection:
     """Every episode looked at once, one at a time; a bad one is a problem in the list, not the end."""
-    found = Inspection(read(path))
+    found = Inspection(dataset)
     for i, name in enumerate(found.dataset.names):
         try:
             _add(found, found.dataset[i], name)
@@ -112,6 +118,10 @@ def inspect(path: Path | str) -> Inspection:
 
 def _add(found: Inspection, episode: Episode, name: str) -> None:
     found.steps.append(episode.steps)
+    if len(found.first) < FIRST and all(
+        (e.channels, e.inputs) == (episode.channels, episode.inputs) for e in found.first
+    ):
+        found.first.append(episode)
     found.rates[round(1 / episode.dt, 3)] += 1
     found.layouts[tuple(c.name for c in episode.channels)] += 1
     sides = (
@@ -153,22 +163,15 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
 # --- in words and pictures --------------------------------------------------------------------------------------------
 
 
-def run_inspect(config: InspectConfig) -> None:
-    """Prints what `inspect` found; status 1 if an episode could not be read."""
-    found = inspect(config.path)
-    show(found, Console(), rows=config.rows)
-    if found.unreadable:
-        raise SystemExit(1)
-
-
 def show(found: Inspection, console: Console, *, rows: int = 40) -> None:
     """Prints an inspection: a summary, a table of channels, contacts, notes and problems."""
+    narrow = console.width < NARROW
     for line in _summary(found):
         console.print(line, highlight=False)
     if found.observations:
-        console.print(_table("observed", found.observations, rows))
+        console.print(_table("observed", found.observations, rows, narrow=narrow))
     if found.actions:
-        console.print(_table("actions", found.actions, rows))
+        console.print(_table("actions", found.actions, rows, narrow=narrow))
     if found.contacts:
         console.print(_contacts(found.contacts))
     for label, classes in found.labels.items():
@@ -204,18 +207,20 @@ def _summary(found: Inspection) -> list[str]:
     return lines
 
 
-def _table(title: str, quantities: dict[str, Quantity], rows: int) -> Table:
+def _table(title: str, quantities: dict[str, Quantity], rows: int, *, narrow: bool) -> Table:
+    """The channels with their ranges; names fold where the terminal is narrow, numbers never."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    for name, side in (("channel", "left"), ("group", "left"), ("unit", "left"), ("least", "right"), ("most", "right")):
+    table.add_column("channel", overflow="fold")
+    for name, side in (("group", "left"), ("unit", "left"), ("least", "right"), ("most", "right"), ("hidden", "right")):
         table.add_column(name, justify=side, no_wrap=True)  # pyright: ignore[reportArgumentType]
-    table.add_column("hidden", justify="right")
     table.add_column("first episode", no_wrap=True)
     listed = list(quantities.values())
     for q in listed[:rows]:
         seen = q.count > q.hidden
         ends = (f"{q.low:.4g}", f"{q.high:.4g}") if seen else ("", "")
+        course = q.course[::2] if narrow and len(q.course) > WIDTH // 2 else q.course
         table.add_row(
-            *map(escape, (q.channel.name, q.channel.group, q.channel.unit)), *ends, f"{q.missing:.0%}", q.course
+            *map(escape, (q.channel.name, q.channel.group, q.channel.unit)), *ends, f"{q.missing:.0%}", course
         )
     if len(listed) > rows:
         table.add_row(f"… {len(listed) - rows} more, to {escape(listed[-1].channel.name)}")

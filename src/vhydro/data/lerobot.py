@@ -22,8 +22,9 @@ from vhydro.data.assembly import (
 from vhydro.data.columns import Columns
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
-from vhydro.data.lerobot_meta import Feature, Layout, Place, imported_pyarrow, layout, promised_values
+from vhydro.data.lerobot_meta import Feature, Layout, Place, layout
 from vhydro.data.memory import allowance_of
+from vhydro.data.row_groups import imported_pyarrow, indexed_file, row_groups
 from vhydro.episodes import Channel, Contact, Episode
 
 EXTRA = Path("meta") / "vhydro.json"
@@ -105,26 +106,25 @@ def episode_values(found: Layout, place: Place, name: str, features: list[Featur
 
 def episode_table(found: Layout, place: Place, name: str, keys: list[str], width: int):
     """The rows of an episode as an arrow table, after its size was checked."""
-    _, parquet = imported_pyarrow(found.folder)
+    arrow, _ = imported_pyarrow(found.folder)
     expected = "a parquet file of the dataset"
     with translated(place.file, expected, episode=name):
         if place.length * max(width, 1) * 8 > (most := allowance_of(place.file)):
             raise ValueError(f"an episode of {place.length} rows")
-        names, promised = promised_values(parquet, place.file, keys)
+        file = indexed_file(place.file)
+        promised = file.promised(keys)
     for key in (*keys, "episode_index"):
-        if key not in names:
+        if key not in file.names:
             raise DataError(
-                place.file, episode=name, key=key, found=f"columns {sorted(names)[:10]}", expected="this column"
+                place.file, episode=name, key=key, found=f"columns {sorted(file.names)[:10]}", expected="this column"
             )
     if promised * 8 > most:
         what, expected = f"columns of {promised:,} values", f"at most {most // 8:,} in a file of this size"
         raise DataError(place.file, episode=name, found=what, expected=expected, remedy="Divide it into more files.")
+    clock = ["timestamp"] if "timestamp" in file.names else []
     with translated(place.file, expected, episode=name):
-        mine = [("episode_index", "==", place.index)]
-        clock = ["timestamp"] if "timestamp" in names else []
-        table = parquet.read_table(
-            place.file, columns=keys + clock, filters=mine, partitioning=None, page_checksum_verification=True
-        )
+        rows = row_groups(file, file.groups(place.index), (*dict.fromkeys([*keys, *clock, "episode_index"]),))
+        table = rows.filter(arrow.compute.equal(rows.column("episode_index"), place.index))
     if table.num_rows != place.length:
         found_rows = f"{table.num_rows} rows"
         raise DataError(

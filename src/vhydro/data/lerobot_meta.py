@@ -8,12 +8,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from vhydro.data.assembly import translated
 from vhydro.data.errors import DataError
+from vhydro.data.row_groups import imported_pyarrow, indexed_file
 
 FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
 NUMERIC = re.compile(r"(float(16|32|64)|u?int(8|16|32|64)|bool)")
@@ -54,20 +55,6 @@ class Layout:
     features: tuple[Feature, ...]  # numeric ones
     left_out: tuple[str, ...]
     places: tuple[Place, ...]
-
-
-def imported_pyarrow(folder: Path):
-    """pyarrow and its parquet module, or a `DataError` that says how to install them."""
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.parquet
-    except ImportError:
-        raise DataError(
-            folder, found="no pyarrow", expected="pyarrow, to read LeRobot's parquet files",
-            remedy="Run: pip install pyarrow",
-        ) from None  # fmt: skip
-    return pyarrow, pyarrow.parquet
 
 
 def layout(folder: Path) -> Layout:
@@ -134,9 +121,9 @@ def places_v3(folder: Path, template: str, _chunk: int) -> tuple[Place, ...]:
     for file in files:
         with translated(file, "LeRobot's list of episodes"):
             columns = ["episode_index", "length", "data/chunk_index", "data/file_index"]
-            names, promised = promised_values(parquet, file, [*columns, "tasks"])
-            tasks = ["tasks"] if "tasks" in names else []
-            listed += promised
+            index = indexed_file(file)
+            tasks = ["tasks"] if "tasks" in index.names else []
+            listed += index.promised([*columns, "tasks"])
             if listed > MOST_LISTED:
                 raise ValueError(f"a list of {listed} values, more than {MOST_LISTED}")
             for said in parquet.read_table(file, columns=columns + tasks).to_pylist():
@@ -144,24 +131,6 @@ def places_v3(folder: Path, template: str, _chunk: int) -> tuple[Place, ...]:
                 path = filled_path(folder, template, fields)
                 places.append(Place(int(said[columns[0]]), int(said[columns[1]]), path, task_text(said.get("tasks"))))
     return checked_places(folder / "meta" / "episodes", places)
-
-
-def promised_values(parquet, file: Path, keys: Sequence[str]) -> tuple[set[str], int]:
-    """The columns of a parquet file, and how many numbers or texts `keys` hold by what it says before its contents."""
-    if not file.is_file():
-        raise FileNotFoundError("no plain file there")
-    metadata = parquet.read_metadata(file)
-    names = set(metadata.schema.to_arrow_schema().names)
-    leaves = [i for i in range(metadata.num_columns) if column_of(metadata.schema.column(i).path, names) in keys]
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    return names, sum(max(g.num_rows, g.column(i).num_values) for g in groups for i in leaves)
-
-
-def column_of(path: str, names: set[str]) -> str:
-    """The column that a leaf such as `observation.state.list.element` belongs to: the longest name it begins with."""
-    parts = path.split(".")
-    heads = (".".join(parts[:i]) for i in range(len(parts), 0, -1))
-    return next((head for head in heads if head in names), path)
 
 
 def checked_places(file: Path, places: list[Place]) -> tuple[Place, ...]:

@@ -1,8 +1,11 @@
-"""A LeRobot v2.1 dataset from any other: what the standard has no place for goes to extra columns and `vhydro.json`."""
+"""A LeRobot dataset from any other: what the standard has no place for goes to extra columns and `vhydro.json`."""
 
 import json
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,47 +13,67 @@ from vhydro.data.assembly import FORCES
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.data.lerobot import EXTRA, VERSION
-from vhydro.data.lerobot_meta import imported_pyarrow
+from vhydro.data.lerobot_language import FEATURE, PERSISTENT, Subtasks, persistent_column
+from vhydro.data.lerobot_v21 import FilesV21
+from vhydro.data.lerobot_v30 import FilesV30
+from vhydro.data.row_groups import imported_pyarrow
 from vhydro.data.uniform import Kind, json_value, move_folder, temporary_sibling
 from vhydro.episodes import Episode
 
-CHUNK = 1000  # episodes
-DATA_PATH = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 RATE_SPREAD = 0.01  # LeRobot knows one rate; episodes may differ from it by this share
 PADDING = "The last row of each episode is its last observation; its action repeats the one before and is padding."
+
+LeRobotVersion = Literal["v3.0", "v2.1"]
+FILES = {"v3.0": FilesV30, "v2.1": FilesV21}
 
 
 @dataclass
 class Written:
     """What is gathered while episodes are written."""
 
-    folder: Path
+    files: FilesV30 | FilesV21
+    subtasks: Subtasks | None = None
     kind: Kind | None = None
     fps: float = 0.0
     frames: int = 0
     features: dict[str, dict] = field(default_factory=dict)
+    schema: Any = None
     tasks: dict[str, int] = field(default_factory=dict)
-    episodes: list[dict] = field(default_factory=list)
-    stats: list[dict] = field(default_factory=list)
     extra: list[dict] = field(default_factory=list)
 
 
-def write_lerobot(dataset: Dataset, folder: Path, *, overwrite: bool = False) -> Path:
-    """The folder of a LeRobot v2.1 dataset with every episode; nothing is left behind if one cannot be read."""
+def write_lerobot(
+    dataset: Dataset,
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    version: LeRobotVersion = "v3.0",
+    subtasks: Subtasks | None = None,
+    finish: Callable[[Path], None] = lambda _: None,
+) -> Path:
+    """The folder of a LeRobot dataset with every episode; nothing is left behind if one cannot be read.
+
+    `subtasks` gives what goes on in the episode of a number, for a column of `language_persistent`. `finish` may add
+    files to the dataset before it takes its place.
+    """
+    if version not in FILES:
+        raise ValueError(f"cannot write LeRobot {version!r}; expected one of {', '.join(FILES)}.")
     imported_pyarrow(folder)
     with temporary_sibling(folder, overwrite=overwrite) as temporary:
-        written = Written(temporary / "result")
-        for index in range(len(dataset)):
-            add_episode(written, dataset, index)
+        written = Written(FILES[version](temporary / "result"), subtasks)
+        with closing(written.files):
+            for index in range(len(dataset)):
+                add_episode(written, dataset, index)
         if written.kind is None:
             raise DataError(dataset.path, found="no episodes", expected="at least one")
         write_meta(written, written.kind)
+        finish(temporary / "result")
         move_folder(temporary / "result", folder, temporary / "old")
     return folder
 
 
 def add_episode(written: Written, dataset: Dataset, index: int) -> None:
-    """Writes the parquet file of one episode and notes what `meta` needs of it."""
+    """Writes the rows of one episode and notes what `meta` needs of it."""
     episode, name = dataset[index], dataset.names[index]
     if written.kind is None:
         written.kind = Kind.of(episode, name)
@@ -65,16 +88,26 @@ def add_episode(written: Written, dataset: Dataset, index: int) -> None:
     task = str(episode.info.get("task", "")) or "no task told"
     number = written.tasks.setdefault(task, len(written.tasks))
     columns = standard_columns(episode, index, number, written)
-    write_parquet(written.folder, index, columns)
-    rows = episode.steps + 1
-    written.frames += rows
-    written.features = written.features or {k: said_feature(k, v, written.kind) for k, v in columns.items()}
-    written.episodes.append({"episode_index": index, "tasks": [task], "length": rows})
-    written.stats.append(
-        {"episode_index": index, "stats": {k: stats(v) for k, v in columns.items() if v.dtype.kind != "U"}}
-    )
+    written.features = written.features or said_features(columns, written)
+    table = arrow_table(written, index, columns)
+    refuse_other_types(written, table, dataset.path, name)
+    written.files.add(index, table, {k: v for k, v in columns.items() if v.dtype.kind != "U"}, task)
+    written.frames += episode.steps + 1
     info = {k: json_value(v) for k, v in episode.info.items()}
     written.extra.append({"name": name, "dt": float(episode.dt), "info": info})
+
+
+def refuse_other_types(written: Written, table: Any, path: Path, name: str) -> None:
+    """Raises where a column has another type than in the episodes before: a dataset has one for all."""
+    assert written.kind is not None
+    written.schema = written.schema or table.schema
+    for told, found in zip(written.schema, table.schema, strict=True):
+        if told.type != found.type:
+            raise DataError(
+                path, episode=name, key=told.name, found=f"values of type {found.type}",
+                expected=f"{told.type} as in episode {written.kind.name}: a LeRobot dataset has one type for a column",
+                remedy="Convert to npz instead, or `Dataset.map` them to the same.",
+            )  # fmt: skip
 
 
 def whole_rate(rate: float) -> float | int:
@@ -112,17 +145,25 @@ def force_column(i: int, force: str) -> str:
     return f"contact.{i}.{force}"
 
 
-def write_parquet(folder: Path, index: int, columns: dict[str, np.ndarray]) -> None:
-    arrow, parquet = imported_pyarrow(folder)
+def arrow_table(written: Written, index: int, columns: dict[str, np.ndarray]) -> Any:
+    """The columns of an episode as an arrow table, with what goes on in words where that is told."""
+    arrow, _ = imported_pyarrow(written.files.folder)
     arrays = {}
     for key, values in columns.items():
         # LeRobot reads a feature of one number as a plain column
         wide = values.ndim == 2 and values.shape[1] > 1
         flat = arrow.array(values.reshape(-1), from_pandas=False)
         arrays[key] = arrow.FixedSizeListArray.from_arrays(flat, values.shape[1]) if wide else flat
-    path = folder / DATA_PATH.format(episode_chunk=index // CHUNK, episode_index=index)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(arrow.table(arrays), path, write_page_checksum=True)
+    if written.subtasks is not None:
+        arrays[PERSISTENT] = persistent_column(arrow, written.subtasks(index), columns["timestamp"])
+    return arrow.table(arrays)
+
+
+def said_features(columns: dict[str, np.ndarray], written: Written) -> dict[str, dict]:
+    """The features of `info.json`."""
+    assert written.kind is not None
+    features = {key: said_feature(key, values, written.kind) for key, values in columns.items()}
+    return features | ({PERSISTENT: FEATURE} if written.subtasks is not None else {})
 
 
 def said_feature(key: str, values: np.ndarray, kind: Kind) -> dict:
@@ -135,39 +176,16 @@ def said_feature(key: str, values: np.ndarray, kind: Kind) -> dict:
     }
 
 
-def stats(values: np.ndarray) -> dict:
-    """Minimum, maximum, mean and spread of each number over an episode, hidden values left out."""
-    wide = values.reshape(len(values), -1).astype(np.float64)
-    seen = np.isfinite(wide)
-    count = np.maximum(seen.sum(axis=0), 1)
-    mean = np.where(seen, wide, 0).sum(axis=0) / count
-    spread = np.sqrt(np.where(seen, (wide - mean) ** 2, 0).sum(axis=0) / count)
-    least = np.where(seen.any(axis=0), np.where(seen, wide, np.inf).min(axis=0), 0)
-    most = np.where(seen.any(axis=0), np.where(seen, wide, -np.inf).max(axis=0), 0)
-    found = {"min": least, "max": most, "mean": mean, "std": spread}
-    return {name: values.tolist() for name, values in found.items()} | {"count": [len(wide)]}
-
-
 def write_meta(written: Written, kind: Kind) -> None:
     """The `meta` folder."""
-    meta = written.folder / "meta"
-    meta.mkdir()
-    count = len(written.episodes)
-    info = {
-        "codebase_version": "v2.1", "robot_type": None, "total_episodes": count, "total_frames": written.frames,
-        "total_tasks": len(written.tasks), "total_videos": 0, "total_chunks": (count - 1) // CHUNK + 1,
-        "chunks_size": CHUNK, "fps": written.fps, "splits": {"train": f"0:{count}"}, "data_path": DATA_PATH,
-        "video_path": None, "features": written.features,
+    count = len(written.extra)
+    info = {"robot_type": None, "total_episodes": count, "total_frames": written.frames} | {
+        "total_tasks": len(written.tasks), "fps": written.fps, "splits": {"train": f"0:{count}"},
     }  # fmt: skip
-    (meta / "info.json").write_text(json.dumps(info, indent=4), "utf-8")
-    write_lines(meta / "episodes.jsonl", written.episodes)
-    write_lines(meta / "episodes_stats.jsonl", written.stats)
-    write_lines(meta / "tasks.jsonl", [{"task_index": i, "task": t} for t, i in written.tasks.items()])
-    (written.folder / EXTRA).write_text(json.dumps(extra(written, kind), indent=1), "utf-8")
-
-
-def write_lines(path: Path, records: list[dict]) -> None:
-    path.write_text("".join(json.dumps(r) + "\n" for r in records), "utf-8")
+    info |= written.files.finish(written.tasks) | {"features": written.features}
+    folder = written.files.folder
+    (folder / "meta" / "info.json").write_text(json.dumps(info, indent=4), "utf-8")
+    (folder / EXTRA).write_text(json.dumps(extra(written, kind), indent=1), "utf-8")
 
 
 def extra(written: Written, kind: Kind) -> dict:

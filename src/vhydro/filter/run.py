@@ -278,7 +278,7 @@ def _prepared(model, proposal, settings, episodes, key):
     limits = reach(model)
     for e in episodes:
         refuse_other_channels(model, e)
-        refuse_out_of_range(model, limits, e.observations, e.actions)
+        refuse_out_of_range(model.channels, limits, e.observations, e.actions)
     refuse_bad_likelihood(model, [e.observations for e in episodes])
     batch = pad(episodes, dtype=model.dtype, length=padded_length(max(e.steps + 1 for e in episodes)))
     return settings, batch, jax.random.split(key, len(episodes))
@@ -295,14 +295,14 @@ def reach(model: HybridModel) -> tuple[np.ndarray, np.ndarray]:
 
 
 def refuse_out_of_range(
-    model: HybridModel, limits: tuple[np.ndarray, np.ndarray], observations: np.ndarray, actions: np.ndarray
+    channels: Sequence[str], limits: tuple[np.ndarray, np.ndarray], observations: np.ndarray, actions: np.ndarray
 ) -> None:
     """Raises where a number is beyond the model's `reach`."""
     for values, limit, what in ((observations, limits[0], "channel"), (actions, limits[1], "input")):
         far = np.abs(values) > limit
         if far.any():
             row, column = np.argwhere(far)[0]
-            name, value = f"'{model.channels[column]}'" if what == "channel" else column, values[row, column]
+            name, value = f"'{channels[column]}'" if what == "channel" else column, values[row, column]
             raise ValueError(
                 f"{what} {name} is {value:.3g} at row {row}; expected at most {limit[column]:.3g}, the most that the "
                 "model has numbers for. Put NaN where a reading is none."

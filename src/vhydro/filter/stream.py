@@ -1,6 +1,8 @@
 """The filter in a control loop: one observation in, one belief and one certificate out."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,39 +10,19 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vhydro.emission import Observation
-from vhydro.episodes import refuse_bad_dt, refuse_infinite
+from vhydro.episodes import refuse_bad_dt
 from vhydro.filter.branches import Trace, branch_step, corrects
 from vhydro.filter.correction import WINDOW
-from vhydro.filter.frames import Frame, Moments, Particles, Record
+from vhydro.filter.exported import PLATFORMS, write_stream
+from vhydro.filter.frames import Frame, Particles
+from vhydro.filter.loop import Loop, Program, Step
 from vhydro.filter.probe import refuse_bad_likelihood
-from vhydro.filter.run import Window, closed_window, first_window, log_units, prepared, reach, refuse_out_of_range
+from vhydro.filter.run import Window, closed_window, first_window, log_units, prepared, reach
 from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, refuse_mismatch
 from vhydro.filter.step import filter_step, initial
 from vhydro.model import HybridModel
 from vhydro.particles import step_noise
 from vhydro.proposal import ConditionedProposal, Proposal
-
-
-class Step(NamedTuple):
-    """What one call of `Stream.step` returns, as numpy arrays."""
-
-    record: Record
-    moments: Moments
-
-    @property
-    def mode(self):
-        """The probability of every mode."""
-        return self.moments.mode
-
-    @property
-    def mean(self):
-        """The mean of z."""
-        return self.moments.mean
-
-    @property
-    def variance(self):
-        """The variance of every coordinate of z."""
-        return self.moments.variance
 
 
 class _State(NamedTuple):
@@ -88,7 +70,7 @@ class Stream:
                 "(particles='auto'), and pass that number with islands=1."
             )
         refuse_bad_likelihood(model)
-        self._dtype, self._reach = np.dtype(model.dtype), reach(model)
+        self._dtype = np.dtype(model.dtype)
         self._model = model = prepared(model, settings, jnp.asarray(dt, model.dtype))
         self.engine = settings.engine
         self._corrects = corrects(model, settings)
@@ -126,61 +108,48 @@ class Stream:
 
         row = jax.ShapeDtypeStruct((len(model.channels) + model.inputs,), self._dtype)
         time = jax.ShapeDtypeStruct((), jnp.int32)
-        self._empty = _empty_state(model, settings, dt, self._corrects)
-        self._leaves, self._structure = jax.tree.flatten(jax.eval_shape(advance, self._empty, time, row)[2])
-        self._advance = jax.jit(packed).lower(self._empty, time, row).compile()
-        self._close = jax.jit(closed).lower(self._empty, time).compile() if self._corrects else None
-        self._state: _State = self._empty
-        self._time = None
-        self._count = 0
+        empty = _empty_state(model, settings, dt, self._corrects)
+        outputs, structure = jax.tree.flatten(jax.eval_shape(advance, empty, time, row)[2])
+        self._functions = packed, closed if self._corrects else None
+        self._loop = Loop(
+            Program(
+                advance=jax.jit(packed).lower(empty, time, row).compile(),
+                close=jax.jit(closed).lower(empty, time).compile() if self._corrects else None,
+                window=WINDOW, empty=empty, outputs=tuple(outputs), structure=structure, channels=model.channels,
+                inputs=model.inputs, dtype=np.dtype(self._dtype), dt=float(dt), reach=reach(model),
+            )
+        )  # fmt: skip
 
     @property
     def particles(self) -> Particles:
         """The current weighted population."""
-        return self._state.window.particles
+        return self._loop.state.window.particles
 
     def start(self, observation) -> Step:
         """The belief after the first observation; forgets everything before it."""
-        self._state, self._count = self._empty, 0
-        self._time = jnp.zeros((), jnp.int32)
-        first = self._move(np.zeros(self._model.inputs, self._dtype), observation)
+        first = self._loop.start(observation)
         refuse_bad_likelihood(self._model, [np.asarray(observation, self._dtype)[None]])
         return first
 
     def step(self, action, observation) -> Step:
         """The belief after this action and the observation that followed it; NaN means hidden."""
-        if self._time is None:
-            raise ValueError("the stream has not started; call `start(first_observation)` before `step`.")
-        return self._move(action, observation)
+        return self._loop.step(action, observation)
 
-    def _move(self, action, observation) -> Step:
-        model = self._model
-        action, observation = np.asarray(action, np.float64), np.asarray(observation, np.float64)
-        if observation.shape != (len(model.channels),):
-            raise ValueError(
-                f"the observation has shape {observation.shape}; expected ({len(model.channels)},) for channels "
-                f"{list(model.channels)}. Put NaN where a channel is hidden."
-            )
-        if action.shape != (model.inputs,):
-            raise ValueError(f"the action has shape {action.shape}; expected ({model.inputs},).")
-        refuse_infinite(observation[None], "the observation", model.channels)
-        if not np.isfinite(action).all():
-            raise ValueError(f"the action is {action}; every entry must be finite.")
-        refuse_out_of_range(model, self._reach, observation[None], action[None])
-        row = np.concatenate([observation, action]).astype(self._dtype)
-        self._state, self._time, packed = self._advance(self._state, self._time, row)
-        self._count += 1
-        step = self._unpacked(np.asarray(packed))
-        if self._close is None or self._count % WINDOW:
-            return step
-        self._state, log_factor = self._close(self._state, self._time)
-        evidence = step.record.log_normaliser + np.asarray(log_factor)
-        return step._replace(record=step.record._replace(log_normaliser=evidence))
+    @property
+    def program(self) -> Program:
+        """The compiled step."""
+        return self._loop.program
 
-    def _unpacked(self, packed: np.ndarray) -> Step:
-        leaves, start = [], 0
-        for like in self._leaves:
-            part = packed[start : start + like.size]
-            leaves.append(part.reshape(like.shape).astype(like.dtype))
-            start += like.size
-        return jax.tree.unflatten(self._structure, leaves)
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        platforms: Sequence[str] = PLATFORMS,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes the running filter to a file that `vhydro.load_stream` starts without the model's code.
+
+        The step is kept as StableHLO for these platforms, with the model, the settings and the key in it. A stream that
+        is loaded starts anew and gives the same numbers. `notes`, as JSON has them, are kept with it.
+        """
+        write_stream(path, self._loop.program, *self._functions, platforms=platforms, notes=notes)

@@ -11,7 +11,7 @@ step to step. A cloth loads no arm, so that its logs are read without the servo,
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -174,29 +174,54 @@ class ContactView:
         return float(np.median(rest)) if len(rest) else self.opening
 
 
+class Parts(NamedTuple):
+    """What a log with the usual names shows of contact; empty where it shows nothing of a kind."""
+
+    hand: tuple[str, ...]
+    bodies: dict[str, tuple[str, ...]]
+    fingers: tuple[str, ...]
+    grip: str
+    joints: tuple[str, ...]
+    targets: tuple[str, ...]
+    moves: tuple[str, ...]
+
+
+def contact_parts(log: Episode) -> Parts:
+    """What the log shows under the usual names: `tcp.x`, `gripper.finger_1`, `arm.joint_1`, and bodies as objects."""
+    names, told = {c.name for c in log.channels}, {c.name for c in log.inputs}
+    hand = tuple(f"tcp.{a}" for a in AXES)
+    bodies = _bodies_of(log)
+    cloth = any(len(places) > 3 for places in bodies.values())
+    joints = tuple(n for n in sorted(names) if n.startswith("arm.joint_") and _target(n) in told and not cloth)
+    moves = tuple(f"tcp.d{a}" for a in AXES)
+    by_hand = not joints and not cloth and all(m in told for m in moves)
+    fingers = tuple(c.name for c in log.channels if FINGER.fullmatch(c.name))
+    return Parts(
+        hand if names.issuperset(hand) else (), bodies, fingers, GRIP if GRIP in told and fingers else "", joints,
+        tuple(map(_target, joints)), moves if by_hand else (),
+    )  # fmt: skip
+
+
 def contact_view(episodes: Sequence[Episode]) -> ContactView:
     """The view of logs with the usual names: `tcp.x`, `gripper.finger_1`, `arm.joint_1`, and bodies as objects."""
     if not episodes:
         raise ValueError("no episodes given; expected at least one, to see what the logs hold.")
     first = in_si(episodes[0])
-    names, told = {c.name for c in first.channels}, {c.name for c in first.inputs}
-    hand = tuple(f"tcp.{a}" for a in AXES)
-    if missing := [name for name in hand if name not in names]:
+    parts = contact_parts(first)
+    if not parts.hand:
+        names = {c.name for c in first.channels}
+        missing = [name for a in AXES if (name := f"tcp.{a}") not in names]
         raise ValueError(
             f"{first.source or 'the log'} does not show {', '.join(missing)}; expected the place of the hand, which "
             f"carries things. Name its channels tcp.x, tcp.y and tcp.z, or say which they are: {ContactView.example}."
         )
-    bodies = _bodies_of(first)
-    cloth = any(len(places) > 3 for places in bodies.values())
-    joints = tuple(n for n in sorted(names) if n.startswith("arm.joint_") and _target(n) in told and not cloth)
-    moves = tuple(f"tcp.d{a}" for a in AXES)
-    by_hand = not joints and not cloth and all(m in told for m in moves)
-    fingers = tuple(c.name for c in first.channels if FINGER.fullmatch(c.name))
-    gripped = GRIP in told and bool(fingers)
-    return ContactView(
-        hand, bodies, fingers, GRIP if gripped else "", joints=joints,
-        targets=tuple(map(_target, joints)), moves=moves if by_hand else (),
-    ).fitted_to(episodes)  # fmt: skip
+    if not parts.bodies:
+        groups = sorted({c.group for c in first.channels})
+        raise ValueError(
+            f"the log shows no place of an object; its channels are of the groups {groups}. Expected `NAME.x`, "
+            f"`NAME.y` and `NAME.z` of at least one body in the group `object`, or a view: {ContactView.example}."
+        )
+    return ContactView(**parts._asdict()).fitted_to(episodes)
 
 
 def _target(joint: str) -> str:
@@ -209,12 +234,6 @@ def _bodies_of(log: Episode) -> dict[str, tuple[str, ...]]:
     names = {c.name for c in log.channels}
     places = {b: tuple(f"{b}.{a}" for a in AXES) for b in shown if b}
     whole = {b: p for b, p in places.items() if all(n in names for n in p)}
-    if not whole:
-        groups = sorted({c.group for c in log.channels})
-        raise ValueError(
-            f"the log shows no place of an object; its channels are of the groups {groups}. Expected `NAME.x`, "
-            f"`NAME.y` and `NAME.z` of at least one body in the group `object`, or a view: {ContactView.example}."
-        )
     cloths: dict[str, tuple[str, ...]] = {}
     for knot in [b for b in whole if KNOT.fullmatch(b)]:
         cloth = knot.rpartition(".")[0]

@@ -59,9 +59,7 @@ def mechanics_view(episodes: Sequence[Episode]) -> MechanicsView:
     What is called a reference, a target or a command was not measured, and is no position.
     """
     first = in_si(episodes[0])
-    measured = [c for c in first.channels if c.group != SCENE and not COMMANDED.search(c.name)]
-    positions = tuple(c.name for c in measured if c.unit in LENGTHS)
-    forces = tuple(c.name for c in first.inputs if c.unit in FORCES)
+    positions, forces = mechanics_parts(first)
     if not positions or len(forces) != len(positions):
         shown = ", ".join(f"{c.name} ({c.unit or 'no unit'})" for c in (*first.channels, *first.inputs))
         raise ValueError(
@@ -69,3 +67,10 @@ def mechanics_view(episodes: Sequence[Episode]) -> MechanicsView:
             f"{shown}; expected a force for every position. Say which is which: {MechanicsView.example}."
         )
     return MechanicsView(positions, forces)
+
+
+def mechanics_parts(log: Episode) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The channels of a log in SI units that are positions or angles, and its inputs that are forces or torques."""
+    measured = [c for c in log.channels if c.group != SCENE and not COMMANDED.search(c.name)]
+    positions = tuple(c.name for c in measured if c.unit in LENGTHS)
+    return positions, tuple(c.name for c in log.inputs if c.unit in FORCES)

@@ -31,14 +31,21 @@ class PlainView:
 
 def plain_view(episodes: Sequence[Episode]) -> PlainView:
     """Every channel that is seen and changes in some log, and every input that does."""
+    channels, inputs = changing(episodes)
+    if not channels:
+        raise ValueError(
+            f"no channel of {episodes[0].source or 'the logs'} is ever seen to change; expected at least one that does."
+        )
+    return PlainView(channels, inputs)
+
+
+def changing(episodes: Sequence[Episode]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the channels and of the inputs that are seen to change in some log."""
     first = episodes[0]
     values, actions = (np.concatenate([getattr(e, what) for e in episodes]) for what in ("observations", "actions"))
     seen = ~np.isnan(values)
     spread = np.where(seen, values, -np.inf).max(0) > np.where(seen, values, np.inf).min(0)
-    channels = tuple(c.name for c, changes in zip(first.channels, spread, strict=True) if changes)
-    if not channels:
-        raise ValueError(
-            f"no channel of {first.source or 'the logs'} is ever seen to change; expected at least one that does."
-        )
     moving = np.ptp(actions, axis=0) > 0 if len(actions) else np.zeros(len(first.inputs), bool)
-    return PlainView(channels, tuple(c.name for c, moves in zip(first.inputs, moving, strict=True) if moves))
+    sides = ((first.channels, spread), (first.inputs, moving))
+    channels, inputs = (tuple(c.name for c, on in zip(named, each, strict=True) if on) for named, each in sides)
+    return channels, inputs

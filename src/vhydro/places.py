@@ -1,6 +1,6 @@
-"""Where groups of cells are computed: in this process, in processes of its own, or on a Ray cluster.
+"""Where work is done that has many parts: in this process, in processes of its own, on a Ray cluster or by Slurm.
 
-Each place takes a question (a function of a group's key) and the keys, and gives `(position, Answer)` as they come.
+Each place takes a question (a function of a part's key) and the keys, and gives `(position, Answer)` as they come.
 """
 
 import multiprocessing
@@ -8,7 +8,9 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -17,18 +19,17 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from vhydro_audits.store import as_json
-
-RETRIES = 3  # computations of a group whose worker died
+RETRIES = 3  # computations of a part whose worker died
 # Set before a worker starts: as many workers as cores use each core once, and sums are taken in one order everywhere.
 # XLA sizes its pool by NPROC; its LAPACK calls go to the BLAS of scipy.
 POOLS = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 class Answer(NamedTuple):
-    """What became of a group: its records or, in words, why there are none."""
+    """What became of a part: its records or, in words, why there are none."""
 
     records: list[dict] | None
     error: str
@@ -41,14 +42,14 @@ Item = tuple[int, dict]
 
 
 def answer(work: Callable[[dict, dict], list[dict]], config: dict, key: dict) -> Answer:
-    """The records of one group as JSON has them; an exception as words, which every process can read."""
+    """The records of one part; an exception as words, which every process can read."""
     try:
-        return Answer(as_json(work(key, config)), "", _device())
+        return Answer(work(key, config), "", device())
     except Exception:
         return Answer(None, traceback.format_exc(), "")
 
 
-def _device() -> str:
+def device() -> str:
     """What this process computes on: JAX's device where it was used, and the number of cores."""
     jax = sys.modules.get("jax")
     kind = jax.devices()[0].device_kind if jax else platform.machine()
@@ -56,6 +57,33 @@ def _device() -> str:
 
 
 SHARING = 8  # processes on one accelerator: while some trace and compile, the others compute
+
+
+def answers(
+    question: Question,
+    keys: Sequence[dict],
+    *,
+    on: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+) -> Answers:
+    """The answers to all keys, as they come from where they are computed.
+
+    `on` is local, ray or slurm. `workers` is the number of processes, 0 this one; by default one per core, and at most
+    eight on an accelerator; of Slurm, the number of jobs. `address` is that of a Ray cluster, or Slurm's partition.
+    """
+    if workers is not None and workers < 0:
+        raise ValueError(f"workers is {workers}; expected 0 (this process) or a number of processes.")
+    if on == "ray":
+        return on_ray(question, keys, address)
+    if on == "slurm":
+        return on_slurm(question, keys, workers, address)
+    if on != "local" or address is not None:
+        raise ValueError(
+            f"on is {on!r} and address {address!r}; expected 'local', or 'ray' or 'slurm' with an address."
+        )
+    count = suitable_workers() if workers is None else workers
+    return in_processes(question, keys, count) if count else in_this_process(question, keys)
 
 
 def suitable_workers() -> int:
@@ -100,7 +128,7 @@ def _until_a_death(question: Question, waiting: deque[Item], workers: int) -> Ge
 
 
 def _alone(question: Question, key: dict) -> Answer:
-    """The answer of a worker that computes nothing else, so that its death is this group's doing."""
+    """The answer of a worker that computes nothing else, so that its death is this part's doing."""
     for _ in range(RETRIES):
         with _pool(1) as pool, suppress(BrokenProcessPool):
             return pool.submit(question, key).result()
@@ -195,3 +223,64 @@ def _ray() -> Any:
         return import_module("ray")
     except ImportError as error:
         raise ValueError("Ray is not installed, which --on ray needs. Run: pip install 'vhydro[ray]'") from error
+
+
+JOBS = 8  # of Slurm, where their number is not given
+POLL = 0.5  # seconds between two looks at Slurm's jobs
+
+
+def on_slurm(
+    question: Question, keys: Sequence[dict], jobs: int | None, partition: str | None, *, cluster: str | None = None
+) -> Answers:
+    """The answers of Slurm jobs, each of which takes every n-th key; what a job that died left out goes to a new one.
+
+    `cluster` is what submitit calls it: "local" runs the jobs as processes here.
+    """
+    submitit = _submitit()
+    # Below the folder that the command was started in, where the jobs find it: the system's is each machine's own.
+    files = tempfile.TemporaryDirectory(prefix="vhydro-slurm-", dir=Path.cwd())
+    with files as folder, _environment(_one_thread()):
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        given = {"slurm_partition": partition} if partition else {}
+        executor.update_parameters(name="vhydro", timeout_min=24 * 60, **given)
+        count = min(jobs or JOBS, len(keys)) or 1
+        items = list(enumerate(keys))
+        waiting = {executor.submit(_asked_all, question, items[i::count]): (items[i::count], 0) for i in range(count)}
+        try:
+            while waiting:
+                done = [job for job in waiting if job.done()]
+                for job in done:
+                    mine, tries = waiting.pop(job)
+                    given_up = yield from _job_answers(job, mine, tries)
+                    if given_up:
+                        waiting[executor.submit(_asked_all, question, given_up)] = given_up, tries + 1
+                if not done:
+                    time.sleep(POLL)
+        finally:
+            for job in waiting:
+                job.cancel()
+
+
+def _job_answers(job: Any, mine: list[Item], tries: int) -> Generator[Any, None, list[Item]]:
+    """Gives the answers of a job that has ended; returns what has to be asked again because it died."""
+    try:
+        yield from job.result()
+    except Exception as error:  # submitit says in many ways that a job is gone
+        if tries < RETRIES:
+            return mine
+        for position, _ in mine:
+            yield position, Answer(None, f"its job died {tries + 1} times: {error}", "")
+    return []
+
+
+def _asked_all(question: Question, items: list[Item]) -> list[tuple[int, Answer]]:
+    return [(position, question(key)) for position, key in items]
+
+
+def _submitit() -> Any:
+    try:
+        return import_module("submitit")
+    except ImportError as error:
+        raise ValueError(
+            "submitit is not installed, which --on slurm needs. Run: pip install 'vhydro[slurm]'"
+        ) from error
