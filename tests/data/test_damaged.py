@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import builders_bags
 import builders_hdf5
 import builders_tables
 import h5py
@@ -18,7 +19,7 @@ from validity import assert_valid
 from vhydro.data import DataError, read
 from vhydro.data.guarded_file import GuardedFile
 
-BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS}
+BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS, **builders_bags.BUILDERS}
 EXAMPLES = 480
 
 

@@ -90,17 +90,17 @@ class Description:
     origin: str = ""
 
 
-def beside(path: Path) -> Description | None:
-    """The description that lies beside a file, if there is one."""
+def beside(path: Path, *, partial: bool = False) -> Description | None:
+    """The description that lies beside a file, if there is one; a partial one may leave out dt and observations."""
     for file in (path.with_name(f"{path.stem}.channels.json"), path.with_name("channels.json")):
         if file.is_file():
             with translated(file, "a channel description in JSON"):
                 record = json.loads(file.read_text("utf-8"))
-            return description(record, file)
+            return description(record, file, partial=partial)
     return None
 
 
-def description(record, file: Path) -> Description:
+def description(record, file: Path, *, partial: bool = False) -> Description:
     """The description in a JSON record, or a `DataError` naming the entry that is wrong."""
     wrong = Wrong(file)
     record = wrong.unless(isinstance(record, dict), record, "", "a JSON object")
@@ -117,7 +117,7 @@ def description(record, file: Path) -> Description:
     fine = isinstance(ranks, dict) and all(isinstance(v, int) for v in ranks.values())
     wrong.unless(fine, ranks, "arrays", "an object of NAME: RANK")
     return Description(
-        parts=tuple(part(p, wrong, f"parts[{i}]." if len(parts) > 1 else "") for i, p in enumerate(parts)),
+        parts=tuple(part(p, wrong, f"parts[{i}]." if len(parts) > 1 else "", partial) for i, p in enumerate(parts)),
         notes=tuple(str(n) for n in notes),
         ranks=ranks,
         origin=str(record.get("title", "")) or file.name,
@@ -137,13 +137,15 @@ class Wrong:
         return found if fine else self(found, key, expected)
 
 
-def part(record, wrong: Wrong, at: str) -> Part:
-    """One kind of episode."""
+def part(record, wrong: Wrong, at: str, partial: bool = False) -> Part:
+    """One kind of episode; a partial one has empty fields, groups among them, where nothing is said."""
     wrong.unless(isinstance(record, dict), record, at.rstrip("."), "a JSON object")
     if unknown := sorted(set(record) - set(KNOWN)):
         wrong(unknown, at + unknown[0], f"one of {', '.join(KNOWN)}")
     dt, time = record.get("dt"), record.get("time")
-    wrong.unless((dt is None) != (time is None), [dt, time], at + "dt", "either dt (seconds or a key) or time (a key)")
+    clocks = [x for x in (dt, time) if x is not None]
+    fine = len(clocks) == 1 or (partial and not clocks)
+    wrong.unless(fine, [dt, time], at + "dt", "either dt (seconds or a key) or time (a key)")
     number = is_finite(dt) and dt > 0
     wrong.unless(dt is None or isinstance(dt, str) or number, dt, at + "dt", "a positive number of seconds, or a key")
     wrong.unless(time is None or isinstance(time, str), time, at + "time", "a key")
@@ -151,8 +153,9 @@ def part(record, wrong: Wrong, at: str) -> Part:
     wrong.unless(
         isinstance(unit, str) and unit in TIME_UNITS, unit, at + "time_unit", f"one of {', '.join(TIME_UNITS)}"
     )
-    observed = blocks(record.get("observations"), wrong, at + "observations", "object")
-    wrong.unless(observed, record.get("observations"), at + "observations", "at least one block of channels")
+    told = record.get("observations", [] if partial else None)
+    observed = blocks(told, wrong, at + "observations", "" if partial else "object")
+    wrong.unless(observed or partial, told, at + "observations", "at least one block of channels")
     labels = keys(record.get("labels", {}), wrong, at + "labels")
     constants, info_keys = info(record.get("info", {}), wrong, at + "info")
     return Part(

@@ -1,10 +1,16 @@
 """`read(path)`: any log this package knows, recognised by its content."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from vhydro.data.dataset import Dataset, enough_memory, joined
 from vhydro.data.errors import DataError
+from vhydro.data.options import DEFAULT, ReadOptions
+from vhydro.episodes import Episode
+
+SAME_RATE = 1e-6  # relative difference of rates that are one
 
 
 @runtime_checkable
@@ -18,25 +24,38 @@ class Reader(Protocol):
     def open(self, path: Path) -> Dataset: ...
 
 
+@runtime_checkable
+class ChoosingReader(Reader, Protocol):
+    """A format that leaves something open, which options settle."""
+
+    choices: tuple[str, ...]  # the fields of `ReadOptions` it looks at
+
+    def open(self, path: Path, options: ReadOptions = DEFAULT) -> Dataset: ...
+
+
 def readers() -> tuple[Reader, ...]:
     """Every format, the most particular first."""
-    from vhydro.data import bridge, csv_logs, lerobot, maniskill, npz_logs, robomimic
+    from vhydro.data import bridge, csv_logs, lerobot, maniskill, npz_logs, robomimic, ros_bag
 
     return (
         maniskill.ManiSkill(), robomimic.Robomimic(), lerobot.LeRobot(), bridge.BridgeRlds(), bridge.BridgeNumpy(),
-        npz_logs.Npz(), csv_logs.Csv(),
+        ros_bag.RosBag(), npz_logs.Npz(), csv_logs.Csv(),
     )  # fmt: skip
 
 
-def read(path: Path | str) -> Dataset:
-    """The episodes of a file, or of a folder as a whole; nothing is read before it is asked for."""
-    path = Path(path)
+def read(path: Path | str, *, topics: Sequence[str] = (), rate: float | None = None) -> Dataset:
+    """The episodes of a file, or of a folder as a whole; nothing is read before it is asked for.
+
+    `topics` are those of a ROS 2 bag that are meant, all that are understood if none is named. `rate`, in rows per
+    second, is that of the clock they are put on, or of a file that tells none; of one that tells, it has to be the same.
+    """
+    path, options = Path(path), ReadOptions(topics, rate)  # pyright: ignore[reportArgumentType]
     if not path.exists():
         raise DataError(path, found="nothing there", expected="a file or a folder", remedy="Check the path.")
     known = readers()
     reader = next((r for r in known if r.recognises(path)), None)
     if reader is not None:
-        return _opened(reader, path)
+        return _opened(reader, path, options)
     names = ", ".join(r.name for r in known)
     if not path.is_dir():
         size = path.stat().st_size
@@ -45,12 +64,25 @@ def read(path: Path | str) -> Dataset:
     parts, others = _recognised_below(path, known)
     if not parts:
         raise DataError(path, found=f"a folder of {others} files, none recognised", expected=f"one of: {names}")
-    return joined([_opened(reader, part) for reader, part in parts], path)
+    return joined([_opened(reader, part, options) for reader, part in parts], path)
 
 
-def _opened(reader: Reader, path: Path) -> Dataset:
+def _opened(reader: Reader, path: Path, options: ReadOptions) -> Dataset:
+    if options.topics and not (isinstance(reader, ChoosingReader) and "topics" in reader.choices):
+        raise ValueError(f"topics were named for {path}, which is {reader.name}; expected a ROS 2 bag.")
     with enough_memory(path):
-        return reader.open(path)
+        dataset = reader.open(path, options) if isinstance(reader, ChoosingReader) else reader.open(path)
+    return dataset if options.rate is None else dataset.map(partial(_at_rate, options.rate))
+
+
+def _at_rate(rate: float, episode: Episode) -> Episode:
+    """The episode, if it has this rate."""
+    if abs(episode.dt * rate - 1) > SAME_RATE:
+        raise ValueError(
+            f"{episode.source} has {1 / episode.dt:g} rows per second by its own account; expected {rate:g}, as was "
+            "asked for. Leave the rate out: only bags are put on another clock."
+        )
+    return episode
 
 
 def _recognised_below(

@@ -1,0 +1,411 @@
+"""ROS 2 bags in MCAP files: the numbers of several topics, each at a rate of its own, on one clock.
+
+A sample goes to the row nearest in time; of several the nearest counts. A row without a sample of its own is hidden,
+except that a topic as fast as the clock keeps its value over a single row, which is what jitter takes from it. Commands
+hold until the next one. Only rows of numbers are kept, so that a bag may be larger than memory.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from vhydro.data.assembly import assembled, likely_group, translated
+from vhydro.data.dataset import Dataset
+from vhydro.data.description import Block, Description, Part, beside
+from vhydro.data.errors import DataError
+from vhydro.data.mcap_file import MAGIC, McapFile, Topic, opened
+from vhydro.data.memory import REMEDY, allowance_of
+from vhydro.data.options import DEFAULT, ReadOptions
+from vhydro.data.ros_messages import BY_NAME, READ, Cdr, Quantity, Sample, refusal, short
+from vhydro.episodes import Channel, Episode
+
+COMMANDS = re.compile(r"(?<![a-z])(commands?|cmd|actions?|setpoints?)(?![a-z])", re.IGNORECASE)
+SAID_LAST = re.compile(r"[/_]?(pose|point|wrench|twist|vel|state|stamped|data)$", re.IGNORECASE)
+STATIC = "/tf_static"  # said once: of use only where it is asked for
+NANOSECONDS = 1_000_000_000
+SAME_CLOCK = NANOSECONDS  # a header's time is believed if it is so near to the time of logging
+ROBOT = ("joints", "end_effector", "gripper")
+SLOWEST_ROBOT = 9.0  # Hz; a slower topic does not set the clock
+AS_FAST = 0.9  # of the clock's rate
+COMMON_RATES = (
+    1, 2, 4, 5, 8, 10, 12.5, 15, 20, 24, 25, 30, 40, 50, 60, 62.5, 75, 80, 90, 100, 120, 125, 144, 150, 200, 240, 250,
+    300, 400, 500, 600, 800, 1000, 2000, 4000, 5000, 8000, 10000,
+)  # fmt: skip
+COMMON = 0.02  # a rate so near to a common one is meant to be that
+LONGEST = 1e10  # s
+
+
+class RosBag:
+    """An MCAP file of ROS 2 messages, as one episode."""
+
+    name = "ROS 2 bag (MCAP)"
+    choices = ("topics", "rate")
+
+    def recognises(self, path: Path) -> bool:
+        try:
+            if not path.is_file():
+                return False
+            with path.open("rb") as file:
+                return file.read(len(MAGIC)) == MAGIC
+        except OSError:
+            return False
+
+    def open(self, path: Path, options: ReadOptions = DEFAULT) -> Dataset:
+        require_mcap(path)
+        file = opened(path)
+        said = beside(path, partial=True)
+        chosen, notes = chosen_topics(file, options, said)
+        clock, clock_note = chosen_clock(file, chosen, options, said)
+        return Dataset(
+            self.name, path, (path.stem,), Loader(file, chosen, clock, said), (*notes, clock_note, *(said.notes if said else ()))
+        )  # fmt: skip
+
+
+def require_mcap(path: Path) -> None:
+    try:
+        import mcap  # noqa: F401
+    except ImportError:
+        raise DataError(
+            path, found="no mcap", expected="the package mcap, to read ROS 2 bags", remedy="Run: pip install mcap"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A topic that is read: its channels in the file, and what its numbers are called."""
+
+    topic: str
+    channels: tuple[int, ...]
+    type: str
+    action: bool
+    body: str  # before the names of its quantities; of types whose bodies have names, before those, if not empty
+    rate: float  # Hz, as counted
+    block: Block | None = None  # of a description
+
+    def channel(self, quantity: Quantity) -> Channel:
+        """The channel of one of its numbers."""
+        body, name, unit = quantity
+        whole = "/".join(filter(None, (self.body, body)))
+        full = ".".join(filter(None, (whole, name))) if not name.isdigit() else f"{whole}_{name}"
+        group = "action" if self.action else self.group(body)
+        return Channel(full or self.topic, group, "" if group == "gripper" and unit.startswith(("rad", "N m")) else unit)
+
+    def group(self, body: str = "") -> str:
+        if self.type == "sensor_msgs/JointState":
+            return likely_group(body, "joints") if body else "joints"
+        return likely_group(f"{self.topic}/{body}", "end_effector" if "Wrench" in self.type else "object")
+
+
+def chosen_topics(
+    file: McapFile, options: ReadOptions, said: Description | None
+) -> tuple[tuple[Source, ...], list[str]]:
+    """The topics that are read, and what was decided about them."""
+    by_name: dict[str, list[int]] = {}
+    for channel, topic in file.topics.items():
+        by_name.setdefault(topic.name, []).append(channel)
+    refused = {name: reason(file, channels) for name, channels in by_name.items()}
+    blocks = described(said, file.path)
+    named = list(dict.fromkeys([*options.topics, *(blocks if not options.topics else ())]))
+    for name in named:
+        if refused.get(name, "no such topic"):
+            raise DataError(
+                file.path, key=name, found=refused.get(name) or "no such topic",
+                expected=f"one of {listed(sorted(n for n, r in refused.items() if not r))}",
+                remedy="Name others with --topics, or in NAME.channels.json beside the file.",
+            )  # fmt: skip
+    names = named or sorted(n for n, why in refused.items() if not why and n != STATIC)
+    if not names:
+        found = listed([f"{n} ({why})" for n, why in sorted(refused.items())]) or "no topics"
+        raise DataError(file.path, found=found, expected=f"topics of ROS 2 types such as {', '.join(list(READ)[:4])}")
+    actions = {n for n in names if (blocks[n][0] if n in blocks else COMMANDS.search(n) is not None)}
+    if len(actions) == len(names) and not blocks:
+        actions = set()
+    bodies = topic_bodies(file, by_name, names, actions)
+    sources = tuple(
+        Source(n, tuple(by_name[n]), short(file.topics[by_name[n][0]].type), n in actions, bodies[n],
+               counted_rate(file, by_name[n]), blocks.get(n, (False, None))[1])
+        for n in names
+    )  # fmt: skip
+    return sources, topic_notes(sources, {n: w for n, w in refused.items() if n not in names}, said)
+
+
+def reason(file: McapFile, channels: Sequence[int]) -> str:
+    """Why a topic is not read; nothing if it is."""
+    kinds = {file.topics[c].type for c in channels}
+    if len(kinds) > 1:
+        return f"several types, {', '.join(sorted(kinds))}"
+    why = next((w for w in (refusal(*_definition(file.topics[c])) for c in channels) if w), "")
+    return why or ("" if any(c in file.counts for c in channels) else "no messages")
+
+
+def _definition(topic: Topic) -> tuple[str, str, str, str]:
+    return topic.type, topic.encoding, topic.schema_encoding, topic.schema
+
+
+def described(said: Description | None, path: Path) -> dict[str, tuple[bool, Block]]:
+    """For each topic of a description whether it is an action, and its block."""
+    if said is None:
+        return {}
+    part = only_part(said, path)
+    pairs = [(False, b) for b in part.observations] + [(True, b) for b in part.actions]
+    return {b.reference.key: (action, b) for action, b in pairs}
+
+
+def only_part(said: Description, path: Path) -> Part:
+    part = said.parts[0]
+    if len(said.parts) > 1 or part.time or part.labels or part.info_keys or part.lengths or part.trial or part.each:
+        raise DataError(
+            path, key=said.origin, found="episodes, labels, times or keys of single numbers",
+            expected="dt, observations and actions by topic, and info, as a bag has nothing else",
+        )  # fmt: skip
+    blocks = (*part.observations, *part.actions)
+    if isinstance(part.dt, str) or any(isinstance(b.scale, str) or b.reference.last is not None for b in blocks):
+        found = "a key or columns of one instead of a number or a topic"
+        raise DataError(path, key=said.origin, found=found, expected="numbers for dt and scale, whole topics as keys")
+    return part
+
+
+def topic_bodies(
+    file: McapFile, by_name: Mapping[str, Sequence[int]], names: Sequence[str], actions: Collection[str]
+) -> dict[str, str]:
+    """What a topic's quantities are called after: `/cube/pose` is `cube`, one of several JointStates its whole name."""
+    kinds = {n: short(file.topics[by_name[n][0]].type) for n in names}
+    counts = Counter(kind for name, kind in kinds.items() if name not in actions)
+    bodies = {}
+    for name in names:
+        plain = name.strip("/")
+        if kinds[name] in BY_NAME:
+            bodies[name] = plain if counts[kinds[name]] > 1 or name in actions else ""
+        else:
+            bodies[name] = SAID_LAST.sub("", SAID_LAST.sub("", plain)) or plain
+    shared = Counter(bodies.values())
+    return {n: b if not b or shared[b] == 1 else n.strip("/") for n, b in bodies.items()}
+
+
+def counted_rate(file: McapFile, channels: Sequence[int]) -> float:
+    """Messages per second between the first and the last."""
+    counts = [file.counts[c] for c in channels if c in file.counts]
+    lasts = (max(c.last for c in counts) - min(c.first for c in counts)) / NANOSECONDS
+    return (sum(c.messages for c in counts) - 1) / lasts if lasts > 0 else 0.0
+
+
+def topic_notes(sources: Sequence[Source], refused: Mapping[str, str], said: Description | None) -> list[str]:
+    notes = [] if any(s.block for s in sources) else [
+        "Which topics are commands was taken from their names: "
+        + (listed([s.topic for s in sources if s.action]) or "none") + "."
+    ]  # fmt: skip
+    if any(s.type in BY_NAME[1:] for s in sources):
+        notes.append("The place of a frame of TF is that in its parent frame.")
+    left = [f"{n} ({why})" if why else n for n, why in sorted(refused.items())]
+    return notes + ([f"Left out: {listed(left)}."] if left else [])
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def chosen_clock(
+    file: McapFile, sources: Sequence[Source], options: ReadOptions, said: Description | None
+) -> tuple[float, str]:
+    """Seconds between rows, and where that comes from."""
+    held = "a topic as fast as that keeps its value over a single missed row, others are hidden where no sample came"
+    if options.dt or (said and said.parts[0].dt):
+        dt = options.dt or said.parts[0].dt  # pyright: ignore[reportOptionalMemberAccess]
+        return float(dt), f"All topics on one clock of {1 / float(dt):.6g} Hz, as was asked for; {held}."
+    observed = [s for s in sources if not s.action and s.rate > 0]
+    robot = [s for s in observed if s.group() in ROBOT and s.rate >= SLOWEST_ROBOT]
+    if not observed:
+        raise DataError(
+            file.path, found="no topic with messages at two times", expected="a rate", remedy="Give one with --rate."
+        )
+    lead = min(robot, key=lambda s: s.rate) if robot else max(observed, key=lambda s: s.rate)
+    rate = next((r for r in COMMON_RATES if abs(lead.rate / r - 1) < COMMON), float(f"{lead.rate:.3g}"))
+    why = "the slowest of the robot's own" if robot else "the fastest"
+    rates = listed([f"{s.topic} {s.rate:.4g} Hz" for s in sources])
+    return 1 / rate, f"All topics on one clock of {rate:g} Hz, that of {lead.topic}, {why} ({rates}); {held}. Say another with --rate."
+
+
+@dataclass
+class Rows:
+    """The rows of one topic."""
+
+    source: Source
+    count: int
+    most: int  # numbers
+    columns: dict[Quantity, int] = field(default_factory=dict)
+    places: dict[tuple[Quantity, ...], np.ndarray] = field(default_factory=dict)
+    parents: dict[str, str] = field(default_factory=dict)
+    values: np.ndarray = field(init=False)
+    away: np.ndarray = field(init=False)  # in steps, how far the sample of a row is from its time
+
+    def __post_init__(self):
+        self.values = np.zeros((self.count, 0))
+        self.away = np.full(self.count, np.inf)
+
+    def add(self, step: float, sample: Sample) -> None:
+        """Puts a sample in the row nearest to it; of one that has a nearer sample, only what that does not tell."""
+        places = self.places.get(sample.quantities)
+        if places is None:
+            places = self.placed(sample)
+        row = int(step + 0.5)
+        away = abs(step - row)
+        if away <= self.away[row]:
+            self.values[row, places] = sample.values
+            self.away[row] = away
+        elif np.isnan(self.values[row, places]).any():
+            self.values[row, places] = np.where(np.isnan(had := self.values[row, places]), sample.values, had)
+
+    def placed(self, sample: Sample) -> np.ndarray:
+        for frame in sample.frames:
+            child, _, parent = frame.rpartition(" in ")
+            if self.parents.setdefault(child, parent) != parent:
+                raise ValueError(f"the frame {child} in {parent} and in {self.parents[child]}; leave this topic out")
+        for quantity in sample.quantities:
+            self.columns.setdefault(quantity, len(self.columns))
+        if len(self.columns) * self.count > self.most:
+            raise ValueError(f"{self.count:,} rows of {len(self.columns):,} numbers; {REMEDY}")
+        if more := len(self.columns) - self.values.shape[1]:
+            self.values = np.concatenate([self.values, np.full((self.count, more), np.nan)], 1)
+        places = np.array([self.columns[q] for q in sample.quantities], np.int64)
+        if not sample.frames:  # those are checked every time
+            self.places[sample.quantities] = places
+        return places
+
+    @property
+    def heard(self) -> np.ndarray:
+        """The rows that have a sample."""
+        return np.flatnonzero(np.isfinite(self.away))
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Reads the bag when it is called."""
+
+    file: McapFile
+    sources: tuple[Source, ...]
+    dt: float
+    said: Description | None
+
+    def __call__(self, index: int) -> Episode:  # noqa: ARG002 (a bag is one episode)
+        path, name = self.file.path, self.file.path.stem
+        rows = self.rows()
+        first, last = common_rows(path, rows)
+        sides = []
+        for action in (False, True):
+            mine = [r for r in rows if r.source.action == action]
+            values = [filled(r, self.dt)[first : last + 1] * scale_of(r) for r in mine]
+            channels = distinct([(r.source.topic, c) for r in mine for c in described_channels(path, r)])
+            sides.append((np.concatenate([*values, np.zeros((last + 1 - first, 0))], 1), channels))
+        (observations, channels), (actions, inputs) = sides
+        begin = int(np.isnan(actions).any(1).argmin()) if actions.shape[1] else 0
+        if actions.shape[1] and np.isnan(actions[begin]).any():
+            raise DataError(path, episode=name, found="commands that never come together", expected="some of each")
+        return assembled(
+            path, name, observations=observations[begin:], actions=actions[begin:-1], dt=self.dt,
+            channels=channels, inputs=inputs, info=dict(self.said.parts[0].info) if self.said else {},
+        )  # fmt: skip
+
+    def rows(self) -> list[Rows]:
+        """Every topic on the clock; one pass over the file."""
+        path = self.file.path
+        wanted = {c: s for s in self.sources for c in s.channels if c in self.file.counts}
+        start, end = self.file.span(wanted)
+        step = self.dt * NANOSECONDS
+        seconds = (end - start) / NANOSECONDS
+        margin = int(SAME_CLOCK / step) + 1  # for headers that tell another time than the log
+        count = int(min(seconds, LONGEST) / self.dt) + 2 + 2 * margin
+        most = allowance_of(path) // 8
+        if not 0 <= seconds < LONGEST or count * len(self.sources) > most:
+            raise DataError(
+                path, found=f"{seconds:.6g} s between the first and the last message, {count:,} rows",
+                expected=f"at most {most // max(len(self.sources), 1):,} rows", remedy="Give a lower --rate.",
+            )  # fmt: skip
+        rows = {s.topic: Rows(s, count, most) for s in self.sources}
+        origin = self.lead_time(wanted)
+        origin -= round((origin - start) // step * step)  # the first row's time, at most a step after the start
+        for source, logged, time, sample in self.samples(wanted):
+            with translated(path, f"a message of type {source.type}", key=source.topic):
+                if not start <= logged <= end:
+                    raise ValueError("a message logged at a time that its index does not tell")
+                rows[source.topic].add((time - origin) / step + margin, sample)
+        return [r for r in rows.values() if r.columns]
+
+    def lead_time(self, wanted: Mapping[int, Source]) -> int:
+        """When the topic that is nearest to the clock was first heard: rows are centred on its samples."""
+        lead = min(self.sources, key=lambda s: abs(s.rate * self.dt - 1))
+        return next(t for _, _, t, _ in self.samples({c: s for c, s in wanted.items() if s is lead}))
+
+    def samples(self, wanted: Mapping[int, Source]) -> Iterator[tuple[Source, int, int, Sample]]:
+        """Topic, time of logging, time (ns) and numbers of every message."""
+        for channel, logged, data in self.file.messages(wanted):
+            source = wanted[channel]
+            with translated(self.file.path, f"a message of type {source.type}", key=source.topic):
+                sample = READ[source.type](Cdr(data))
+            near = sample.stamp is not None and abs(sample.stamp - logged) < SAME_CLOCK
+            yield source, logged, sample.stamp if near and sample.stamp is not None else logged, sample
+
+
+def common_rows(path: Path, rows: Sequence[Rows]) -> tuple[int, int]:
+    """From the row by which the robot's own topics and the commands have spoken to where the first of them ends."""
+    observed = [r for r in rows if not r.source.action and r.values.shape[1]]
+    if not observed:
+        raise DataError(path, found="no number in the topics that are read", expected="messages with numbers")
+    first, last = min(r.heard[0] for r in observed), max(r.heard[-1] for r in observed)
+    for r in rows:
+        if r.source.action:
+            first = max(first, r.heard[0])
+        elif r.source.group() in ROBOT:
+            first, last = max(first, r.heard[0]), min(last, r.heard[-1])
+    if last <= first:
+        raise DataError(path, found="topics that were never heard at the same time", expected="a stretch with all",
+                        remedy="Choose others with --topics.")  # fmt: skip
+    return int(first), int(last)
+
+
+def filled(rows: Rows, dt: float) -> np.ndarray:
+    """The values of a topic: commands hold, what is as fast as the clock holds over one row, the rest is as it came."""
+    values = rows.values
+    if rows.source.action:
+        place = np.where(np.isnan(values), 0, np.arange(1, len(values) + 1)[:, None])
+        held = np.maximum.accumulate(place, 0)
+        return np.where(held > 0, np.take_along_axis(values, np.maximum(held - 1, 0), 0), np.nan)
+    if rows.source.rate * dt < AS_FAST:
+        return values
+    before = np.concatenate([np.full((1, values.shape[1]), np.nan), values[:-1]])
+    return np.where(np.isnan(values), before, values)
+
+
+def scale_of(rows: Rows) -> float:
+    return float(rows.source.block.scale) if rows.source.block else 1.0
+
+
+def distinct(channels: Sequence[tuple[str, Channel]]) -> list[Channel]:
+    """The channels of topics; one whose name another has before it is called after its topic too."""
+    seen: set[str] = set()
+    out = []
+    for topic, channel in channels:
+        out.append(replace(channel, name=f"{topic.strip('/')}/{channel.name}") if channel.name in seen else channel)
+        seen.add(out[-1].name)
+    return out
+
+
+def described_channels(path: Path, rows: Rows) -> list[Channel]:
+    """The channels of a topic, by its description where there is one."""
+    source = rows.source
+    usual = [source.channel(q) for q in rows.columns]
+    block = source.block
+    if block is None:
+        return usual
+    named = block.channels
+    if len(named) == 1 and named[0].name == block.reference.key:  # no names given
+        named = tuple(replace(named[0], name=c.name) for c in usual)
+    if len(named) != len(usual):
+        raise DataError(
+            path, key=source.topic, found=f"{len(usual)} numbers: {listed([c.name for c in usual])}",
+            expected=f"{len(named)}, one for each name of the description",
+        )  # fmt: skip
+    return [Channel(n.name, n.group or c.group, n.unit or c.unit) for n, c in zip(named, usual, strict=True)]
