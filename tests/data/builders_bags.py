@@ -102,8 +102,8 @@ def bag_lz4(folder: Path) -> Path:
             bag.write("/ft_sensor/wrench", "geometry_msgs/WrenchStamped", {"wrench": six}, t)
             bag.write("/cmd_vel", "geometry_msgs/Twist", {"linear": xyz([t, 0, 0]), "angular": xyz([0, 0, -t])}, t)
             bag.write("/temperature", "std_msgs/Float32", {"data": t}, t)
-            moved = {"header": header(START + round(t * SECOND)), "child_frame_id": "cup",
-                     "transform": {"translation": xyz([t, 2, 3]), "rotation": pose([0, 0, 0])["orientation"]}}  # fmt: skip
+            place = {"translation": xyz([t, 2, 3]), "rotation": pose([0, 0, 0])["orientation"]}
+            moved = {"header": header(START + round(t * SECOND)), "child_frame_id": "cup", "transform": place}
             bag.write("/tf", "tf2_msgs/TFMessage", {"transforms": [moved]}, t)
             bag.write("/marker", "geometry_msgs/PointStamped", {"point": xyz([t, t, t])}, t)
     return path

@@ -1,6 +1,8 @@
 """Files made to exhaust time or memory, read in a process whose memory is limited; and single wrong bytes."""
 
+import importlib.util
 import json
+import struct
 import subprocess
 import sys
 import zipfile
@@ -87,6 +89,23 @@ def columns_npz(path: Path, count: int = 10_000) -> None:
     np.savez(path, **{f"c{i}": np.arange(3.0) for i in range(count)})  # pyright: ignore[reportArgumentType]
 
 
+def sparse_bag(path: Path, count: int = 10, size: int = 1 << 30) -> None:
+    """A bag of 10 GiB, nearly all of it images that are holes in the file."""
+    from mcap.writer import IndexType, Writer
+
+    with path.open("wb") as file:
+        writer = Writer(file, use_chunking=False, index_types=IndexType.NONE)
+        writer.start("ros2", "test")
+        number = writer.register_schema("std_msgs/msg/Float64", "ros2msg", b"float64 data")
+        image = writer.register_schema("sensor_msgs/msg/Image", "ros2msg", b"uint8[] data")
+        angle, camera = (writer.register_channel(f"/{n}", "cdr", s) for n, s in (("angle", number), ("camera", image)))
+        for i in range(count):
+            writer.add_message(angle, i * 100_000_000, b"\0\1\0\0" + np.float64(i).tobytes(), 0)
+            file.write(struct.pack("<BQHIQQ", 5, 22 + size, camera, 0, i * 100_000_000, 0))
+            file.seek(size, 1)
+        writer.finish()
+
+
 ATTACKS = {
     "ints.npy": (lambda path: repeated(path, np.zeros(20_000, np.int8), np.zeros(7), 100_000), "2,000,000,000 numbers"),
     "lists.npy": (lambda path: repeated(path, [1] * 20_000, np.zeros(7), 100_000), "2,000,000,000 numbers"),
@@ -96,7 +115,7 @@ ATTACKS = {
     "packed.npz": (packed, "compressed arrays of 0.5 GiB"),
     "columns.csv": (columns_csv, "read 1"),
     "columns.npz": (columns_npz, "read 1"),
-}
+} | ({"images.mcap": (sparse_bag, "read 1")} if importlib.util.find_spec("mcap") else {})
 
 
 @pytest.fixture(scope="module")

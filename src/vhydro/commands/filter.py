@@ -1,13 +1,14 @@
 """`vhydro filter MODEL LOGS`: what is believed of every row, with intervals, and what every step certifies."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.data import read
+from vhydro.data.options import ReadOptions
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
 from vhydro.report.files import staged, write_json
@@ -25,12 +26,13 @@ class FilterCommand:
     """Folder for beliefs.npz and summary.json."""
     level: float = 0.9
     """Of the intervals."""
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     seed: int = 0
 
 
 def run_filter(config: FilterCommand) -> list[Belief]:
     """The beliefs of every log, after they were written."""
-    fitted, logs = load(config.model), read(config.logs)
+    fitted, logs = load(config.model), read(config.logs, **vars(config.reading))
     with staged(config.out, ("beliefs.npz", "summary.json")) as folder:
         episodes = list(logs)
         beliefs = fitted.filter_all(episodes, seed=config.seed)

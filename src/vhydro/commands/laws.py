@@ -1,13 +1,14 @@
 """`vhydro laws MODEL LOGS`: the law of every mode, printed and kept."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.data import read
+from vhydro.data.options import ReadOptions
 from vhydro.fitted import load
 from vhydro.laws.constants import table
 from vhydro.laws.law import Law
@@ -27,12 +28,13 @@ class LawsCommand:
     """File or folder of episodes; the format is recognised from its content."""
     out: Path | None = None
     """Folder for law.json, law.txt and law.tex."""
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     seed: int = 0
 
 
 def run_laws(config: LawsCommand) -> Law:
     """The law, after it was printed and written."""
-    fitted, logs = load(config.model), read(config.logs)
+    fitted, logs = load(config.model), read(config.logs, **vars(config.reading))
     with nullcontext() if config.out is None else staged(config.out, FILES) as folder:
         law = fitted.laws(list(logs), seed=config.seed)
         if folder is not None:

@@ -1,15 +1,16 @@
 """`vhydro plan MODEL LOGS TASK`: the best actions for a task from where a log ends, and what is proven of them."""
 
 import runpy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import jax
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.data import read
+from vhydro.data.options import ReadOptions
 from vhydro.fitted import Fitted, load
 from vhydro.planning import Plan, Proof, Task, certify, fitted, mppi
 from vhydro.report.files import staged, write_json
@@ -29,6 +30,7 @@ class PlanCommand:
     """Folder for actions.csv and plan.json."""
     log: int = 0
     """Which of the logs, from 0."""
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     horizon: int = 16
     candidates: int = 256
     particles: int = 64
@@ -45,7 +47,7 @@ class PlanCommand:
 
 def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
     """The plan and its proof, after they were printed and written."""
-    model, logs, task = load(config.model), list(read(config.logs)), task_in(config.task)
+    model, logs, task = load(config.model), list(read(config.logs, **vars(config.reading))), task_in(config.task)
     if not 0 <= config.log < len(logs):
         raise ValueError(f"log {config.log} was asked for; {config.logs} holds {len(logs)}, counted from 0.")
     planner = mppi(config.horizon, min(4, config.horizon), config.candidates, config.particles)

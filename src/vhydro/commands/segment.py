@@ -1,14 +1,15 @@
 """`vhydro segment MODEL LOGS`: when each mode was on, in words, as tables and as a picture."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.data import read
+from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
@@ -31,13 +32,14 @@ class SegmentCommand:
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("segments")
     """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz."""
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     seed: int = 0
     """Of the particles, for models that need them."""
 
 
 def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     """The segments of every log, after they were written."""
-    fitted, logs = load(config.model), read(config.logs)
+    fitted, logs = load(config.model), read(config.logs, **vars(config.reading))
     with staged(config.out, FILES) as folder:
         beliefs, stands = [], []
         for log in logs:

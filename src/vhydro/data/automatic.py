@@ -178,7 +178,8 @@ def rated(
         stated = 1 / stated_rate(table, fps)
     info = {k: k for k in scalars if k not in (dt, fps)}
     timed = [
-        replace(p, info_keys=info, dt=stated or given or 1.0, time=None) if stated or not p.time
+        replace(p, info_keys=info, dt=stated or given or 1.0, time=None)
+        if stated or not p.time
         else replace(p, info_keys=info)
         for p in parts
     ]

@@ -1,14 +1,15 @@
 """`convert`: any log this package reads, as one npz file or as a LeRobot dataset."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from vhydro.data.errors import DataError
 from vhydro.data.lerobot_write import write_lerobot
 from vhydro.data.npz_native import write_npz
+from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.read import read
 
 Target = Literal["npz", "lerobot"]
@@ -26,21 +27,29 @@ class ConvertConfig:
     """Where to write; beside the log if not given."""
     overwrite: bool = False
     """Replace what is there."""
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
 
 def run_convert(config: ConvertConfig) -> None:
     """Converts and says where the result is."""
-    written = convert(config.path, config.to, config.out, overwrite=config.overwrite)
+    written = convert(config.path, config.to, config.out, overwrite=config.overwrite, options=config.reading)
     print(f"{written}: {len(read(written))} episodes. `vhydro data inspect {written}` shows them.")
 
 
-def convert(path: Path | str, to: Target = "npz", out: Path | str | None = None, *, overwrite: bool = False) -> Path:
+def convert(
+    path: Path | str,
+    to: Target = "npz",
+    out: Path | str | None = None,
+    *,
+    overwrite: bool = False,
+    options: ReadOptions = DEFAULT,
+) -> Path:
     """The path of what was written: every episode of `path`, whole, or nothing at all."""
     path = Path(path)
     if to not in get_args(Target):
         raise ValueError(f"cannot convert to {to!r}; expected one of {', '.join(get_args(Target))}.")
     target = Path(out) if out is not None else default_target(path, to)
-    dataset = read(path)
+    dataset = read(path, **vars(options))
     if path.resolve().is_relative_to(target.resolve()):
         raise DataError(
             target,

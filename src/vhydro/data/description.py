@@ -164,7 +164,7 @@ def part(record, wrong: Wrong, at: str, partial: bool = False) -> Part:
         labels={name: Reference.parsed(key) for name, key in labels.items()},
         info=constants,
         info_keys=info_keys,
-        dt=dt,
+        dt=dt if dt is None or isinstance(dt, str) else float(dt),
         time=Reference.parsed(time) if time else None,
         time_unit=TIME_UNITS[unit],
         name=str(record.get("name", "")),
@@ -217,7 +217,7 @@ def block(record, wrong: Wrong, at: str, group: str) -> Block:
         isinstance(record.get("group", group), str), record.get("group", group), f"{at}.group", "a name"
     )
     channels = tuple(Channel(n, kind, u) for n, u in zip(named, units, strict=True))
-    return Block(Reference.parsed(key), channels, scale)
+    return Block(Reference.parsed(key), channels, scale if isinstance(scale, str) else float(scale))
 
 
 def is_finite(value) -> bool:

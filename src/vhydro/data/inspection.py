@@ -9,10 +9,11 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
+from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.read import read
 from vhydro.episodes import Channel, Episode
 from vhydro.printable import printable
@@ -29,6 +30,7 @@ class InspectConfig:
     """File or folder; the format is recognised from its content."""
     rows: int = 40
     """At most this many channels are listed."""
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
 
 @dataclass
@@ -97,9 +99,9 @@ def sparkline(values: np.ndarray, width: int = WIDTH) -> str:
     return "".join(" " if np.isnan(m) else BARS[int(p)] for m, p in zip(means, np.nan_to_num(place), strict=True))
 
 
-def inspect(path: Path | str) -> Inspection:
+def inspect(path: Path | str, options: ReadOptions = DEFAULT) -> Inspection:
     """Every episode looked at once, one at a time; a bad one is a problem in the list, not the end."""
-    found = Inspection(read(path))
+    found = Inspection(read(path, **vars(options)))
     for i, name in enumerate(found.dataset.names):
         try:
             _add(found, found.dataset[i], name)
@@ -155,7 +157,7 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
 
 def run_inspect(config: InspectConfig) -> None:
     """Prints what `inspect` found; status 1 if an episode could not be read."""
-    found = inspect(config.path)
+    found = inspect(config.path, config.reading)
     show(found, Console(), rows=config.rows)
     if found.unreadable:
         raise SystemExit(1)

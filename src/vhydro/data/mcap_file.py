@@ -74,10 +74,11 @@ class McapFile:
                 left[channel] -= 1
                 yield channel, time, data
         if any(left.values()):
-            missed = next(c for c, n in left.items() if n)
+            missed, few = next((c, n) for c, n in left.items() if n)
+            promised = self.counts[missed].messages
             raise DataError(
-                self.path, key=self.topics[missed].name, found=f"{self.counts[missed].messages - left[missed]} messages",
-                expected=f"{self.counts[missed].messages}, as its index says", remedy=RECOVER,
+                self.path, key=self.topics[missed].name, found=f"{promised - few} messages",
+                expected=f"{promised}, as its index says", remedy=RECOVER,
             )  # fmt: skip
 
     def span(self, wanted: Collection[int]) -> tuple[int, int]:
@@ -189,7 +190,9 @@ class Contents:
     @property
     def topics(self) -> dict[int, Topic]:
         none = ("", "", "")
-        return {c: Topic(name, how, *self.schemas.get(schema, none)) for c, (name, how, schema) in self.channels.items()}
+        return {
+            c: Topic(name, how, *self.schemas.get(schema, none)) for c, (name, how, schema) in self.channels.items()
+        }
 
 
 def indexed(path: Path, file: io.BufferedIOBase, found: Contents, data_end: int) -> McapFile:

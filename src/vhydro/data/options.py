@@ -14,9 +14,8 @@ class ReadOptions:
     """Rows per second: of the clock that all topics of a bag are put on, or of a file that tells no rate."""
 
     def __post_init__(self):
-        if isinstance(self.topics, str) or not all(isinstance(t, str) and t for t in self.topics):
-            raise ValueError(f"topics are {self.topics!r}; expected a list of names such as /joint_states.")
-        object.__setattr__(self, "topics", tuple(self.topics))
+        if not all(self.topics):
+            raise ValueError(f"topics are {self.topics!r}; expected names such as /joint_states.")
         if self.rate is not None and not (math.isfinite(self.rate) and 1e-9 < self.rate < 1e9):
             raise ValueError(f"the rate is {self.rate}; expected a positive number of rows per second.")
 

@@ -43,13 +43,15 @@ def readers() -> tuple[Reader, ...]:
     )  # fmt: skip
 
 
-def read(path: Path | str, *, topics: Sequence[str] = (), rate: float | None = None) -> Dataset:
+def read(path: Path | str, *, topics: Sequence[str] = (), rate: float | int | None = None) -> Dataset:
     """The episodes of a file, or of a folder as a whole; nothing is read before it is asked for.
 
     `topics` are those of a ROS 2 bag that are meant, all that are understood if none is named. `rate`, in rows per
-    second, is that of the clock they are put on, or of a file that tells none; of one that tells, it has to be the same.
+    second, is that of the clock they are put on, or of a file that tells none; a file that tells has to say the same.
     """
-    path, options = Path(path), ReadOptions(topics, rate)  # pyright: ignore[reportArgumentType]
+    if isinstance(topics, str):
+        raise ValueError(f"topics are {topics!r}; expected a list of names.")
+    path, options = Path(path), ReadOptions(tuple(topics), None if rate is None else float(rate))
     if not path.exists():
         raise DataError(path, found="nothing there", expected="a file or a folder", remedy="Check the path.")
     known = readers()

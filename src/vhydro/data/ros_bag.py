@@ -29,7 +29,7 @@ STATIC = "/tf_static"  # said once: of use only where it is asked for
 NANOSECONDS = 1_000_000_000
 SAME_CLOCK = NANOSECONDS  # a header's time is believed if it is so near to the time of logging
 ROBOT = ("joints", "end_effector", "gripper")
-SLOWEST_ROBOT = 9.0  # Hz; a slower topic does not set the clock
+SLOWEST = 4.5  # Hz; a slower topic does not set the clock, faster ones can all be seen in every row
 AS_FAST = 0.9  # of the clock's rate
 COMMON_RATES = (
     1, 2, 4, 5, 8, 10, 12.5, 15, 20, 24, 25, 30, 40, 50, 60, 62.5, 75, 80, 90, 100, 120, 125, 144, 150, 200, 240, 250,
@@ -60,9 +60,8 @@ class RosBag:
         said = beside(path, partial=True)
         chosen, notes = chosen_topics(file, options, said)
         clock, clock_note = chosen_clock(file, chosen, options, said)
-        return Dataset(
-            self.name, path, (path.stem,), Loader(file, chosen, clock, said), (*notes, clock_note, *(said.notes if said else ()))
-        )  # fmt: skip
+        notes = (*notes, clock_note, *(said.notes if said else ()))
+        return Dataset(self.name, path, (path.stem,), Loader(file, chosen, clock, said), notes)
 
 
 def require_mcap(path: Path) -> None:
@@ -92,7 +91,8 @@ class Source:
         whole = "/".join(filter(None, (self.body, body)))
         full = ".".join(filter(None, (whole, name))) if not name.isdigit() else f"{whole}_{name}"
         group = "action" if self.action else self.group(body)
-        return Channel(full or self.topic, group, "" if group == "gripper" and unit.startswith(("rad", "N m")) else unit)
+        either = group == "gripper" and unit.startswith(("rad", "N m"))  # fingers turn or slide: nothing tells which
+        return Channel(full or self.topic, group, "" if either else unit)
 
     def group(self, body: str = "") -> str:
         if self.type == "sensor_msgs/JointState":
@@ -130,7 +130,7 @@ def chosen_topics(
                counted_rate(file, by_name[n]), blocks.get(n, (False, None))[1])
         for n in names
     )  # fmt: skip
-    return sources, topic_notes(sources, {n: w for n, w in refused.items() if n not in names}, said)
+    return sources, topic_notes(sources, {n: w for n, w in refused.items() if n not in names})
 
 
 def reason(file: McapFile, channels: Sequence[int]) -> str:
@@ -193,7 +193,7 @@ def counted_rate(file: McapFile, channels: Sequence[int]) -> float:
     return (sum(c.messages for c in counts) - 1) / lasts if lasts > 0 else 0.0
 
 
-def topic_notes(sources: Sequence[Source], refused: Mapping[str, str], said: Description | None) -> list[str]:
+def topic_notes(sources: Sequence[Source], refused: Mapping[str, str]) -> list[str]:
     notes = [] if any(s.block for s in sources) else [
         "Which topics are commands was taken from their names: "
         + (listed([s.topic for s in sources if s.action]) or "none") + "."
@@ -213,20 +213,21 @@ def chosen_clock(
 ) -> tuple[float, str]:
     """Seconds between rows, and where that comes from."""
     held = "a topic as fast as that keeps its value over a single missed row, others are hidden where no sample came"
-    if options.dt or (said and said.parts[0].dt):
-        dt = options.dt or said.parts[0].dt  # pyright: ignore[reportOptionalMemberAccess]
+    dt = options.dt or (said.parts[0].dt if said else None)
+    if dt is not None:
         return float(dt), f"All topics on one clock of {1 / float(dt):.6g} Hz, as was asked for; {held}."
     observed = [s for s in sources if not s.action and s.rate > 0]
-    robot = [s for s in observed if s.group() in ROBOT and s.rate >= SLOWEST_ROBOT]
+    quick = [s for s in observed if s.rate >= SLOWEST]
     if not observed:
         raise DataError(
             file.path, found="no topic with messages at two times", expected="a rate", remedy="Give one with --rate."
         )
-    lead = min(robot, key=lambda s: s.rate) if robot else max(observed, key=lambda s: s.rate)
+    lead = min(quick, key=lambda s: s.rate) if quick else max(observed, key=lambda s: s.rate)
     rate = next((r for r in COMMON_RATES if abs(lead.rate / r - 1) < COMMON), float(f"{lead.rate:.3g}"))
-    why = "the slowest of the robot's own" if robot else "the fastest"
+    why = f"the slowest with at least {SLOWEST:g} Hz" if quick else "the fastest"
     rates = listed([f"{s.topic} {s.rate:.4g} Hz" for s in sources])
-    return 1 / rate, f"All topics on one clock of {rate:g} Hz, that of {lead.topic}, {why} ({rates}); {held}. Say another with --rate."
+    note = f"All topics on one clock of {rate:g} Hz, that of {lead.topic}, {why} ({rates}); {held}."
+    return 1 / rate, f"{note} Say another with --rate."
 
 
 @dataclass

@@ -126,10 +126,9 @@ def transforms(cdr: Cdr) -> Sample:
     parts = [transform(cdr) for _ in range(cdr.count())]
     if not parts:
         return Sample(None, (), np.zeros(0))
+    quantities, frames = tuple(q for p in parts for q in p.quantities), tuple(f for p in parts for f in p.frames)
     values = np.concatenate([p.values for p in parts])
-    return Sample(
-        max(p.stamp or 0 for p in parts), sum((p.quantities for p in parts), ()), values, sum((p.frames for p in parts), ())
-    )
+    return Sample(max(p.stamp or 0 for p in parts), quantities, values, frames)
 
 
 def transform(cdr: Cdr) -> Sample:
@@ -150,7 +149,8 @@ def scalar(size: int) -> Callable[[Cdr], Sample]:
 def listed(size: int) -> Callable[[Cdr], Sample]:
     def read(cdr: Cdr) -> Sample:
         for _ in range(cdr.count()):
-            cdr.text(), cdr.take(8, 4)
+            cdr.text()
+            cdr.take(8, 4)
         skipped = cdr.whole()
         values = cdr.numbers(cdr.count(), size)[skipped:]
         return Sample(None, counted(len(values)), values)
