@@ -201,6 +201,30 @@ def sawyer(folder: Path) -> Path:
     return folder / "SawyerLaundry.hdf5"
 
 
+def aloha(folder: Path) -> Path:
+    """One demonstration of two arms."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / "episode_0.hdf5", "w") as file:
+        file.attrs["sim"] = True
+        file["observations/qpos"], file["observations/qvel"] = ramp(6, 14), ramp(6, 14, 100)
+        file["observations/images/top"] = np.zeros((6, 4, 4, 3), np.uint8)
+        file["action"] = ramp(6, 14, 200)
+    return folder / "episode_0.hdf5"
+
+
+def aloha_described(folder: Path) -> Path:
+    """Seven joints, efforts, a moving base, texts, and a description that says the rate and names the actions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / "episode_7.hdf5", "w") as file:
+        file["observations/qpos"], file["observations/effort"] = ramp(6, 7), ramp(6, 7, 100)
+        file["action"], file["base_action"] = ramp(5, 7, 200), ramp(5, 2, 300)
+        file["task"] = "fold the shirt"
+        file["compress_len"] = ramp(3, 6)
+    said = {"dt": 0.1, "actions": [{"key": "action[0:2]", "names": ["arm.joint_target_1", "arm.joint_target_2"]}]}
+    (folder / "channels.json").write_text(json.dumps(said))
+    return folder / "episode_7.hdf5"
+
+
 BUILDERS: dict[str, Callable[[Path], Path]] = {
     "maniskill_full": maniskill_full,
     "maniskill_released": maniskill_released,
@@ -212,4 +236,6 @@ BUILDERS: dict[str, Callable[[Path], Path]] = {
     "robosuite_unnamed": robosuite_unnamed,
     "roboturk": roboturk,
     "sawyer": sawyer,
+    "aloha": aloha,
+    "aloha_described": aloha_described,
 }

@@ -19,11 +19,11 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
-from vhydro.data.assembly import translated
+from vhydro.data.assembly import likely_group, translated
 from vhydro.data.errors import DataError
 from vhydro.episodes import Channel
 
@@ -98,6 +98,31 @@ def beside(path: Path, *, partial: bool = False) -> Description | None:
                 record = json.loads(file.read_text("utf-8"))
             return description(record, file, partial=partial)
     return None
+
+
+def overlaid(usual: Description, path: Path, given: float | None, assumed: float, note: str) -> Description:
+    """A format's own description with what lies beside a file put over it; `given` is a dt that was asked for.
+
+    Where nothing tells dt it is `assumed`, and `note` says so.
+    """
+    said = beside(path, partial=True)
+    part, told = usual.parts[0], Part(()) if said is None else said.parts[0]
+    if said is not None and len(said.parts) > 1:
+        raise DataError(path, key=said.origin, found=f"{len(said.parts)} parts", expected="one, as this format has")
+    if told.observations:
+        part = replace(part, observations=tuple(grouped(b) for b in told.observations))
+    named = ("actions", "labels", "info", "info_keys", "time", "lengths", "names", "trial", "name")
+    part = replace(part, **{field: getattr(told, field) for field in named if getattr(told, field)})
+    dt = given or told.dt or (None if part.time else part.dt)
+    notes = (*usual.notes, *(said.notes if said else ()), *(() if dt or part.time else (note,)))
+    time = None if given else part.time
+    return Description((replace(part, dt=dt or (None if time else assumed), time=time),), notes)
+
+
+def grouped(block: Block) -> Block:
+    """The block with groups by the names of its channels where none are told."""
+    channels = tuple(replace(c, group=c.group or likely_group(c.name, "joints")) for c in block.channels)
+    return replace(block, channels=channels)
 
 
 def description(record, file: Path, *, partial: bool = False) -> Description:
