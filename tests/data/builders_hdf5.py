@@ -213,12 +213,11 @@ def aloha(folder: Path) -> Path:
 
 
 def aloha_described(folder: Path) -> Path:
-    """Seven joints, efforts, a moving base, texts, and a description that says the rate and names the actions."""
+    """Seven joints, efforts, a moving base, and a description that says the rate and names the actions."""
     folder.mkdir(parents=True, exist_ok=True)
     with h5py.File(folder / "episode_7.hdf5", "w") as file:
         file["observations/qpos"], file["observations/effort"] = ramp(6, 7), ramp(6, 7, 100)
         file["action"], file["base_action"] = ramp(5, 7, 200), ramp(5, 2, 300)
-        file["task"] = "fold the shirt"
         file["compress_len"] = ramp(3, 6)
     said = {"dt": 0.1, "actions": [{"key": "action[0:2]", "names": ["arm.joint_target_1", "arm.joint_target_2"]}]}
     (folder / "channels.json").write_text(json.dumps(said))

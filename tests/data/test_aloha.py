@@ -47,6 +47,15 @@ def test_a_description_is_put_over_what_is_usual(tmp_path):
     assert shown.inputs[-1] == Channel("base.angular_velocity", "action", "rad/s")
 
 
+def test_what_is_no_number_is_left_out(tmp_path):
+    path = aloha(tmp_path)
+    with h5py.File(path, "r+") as file:
+        file["task"] = "fold the shirt"
+        file["observations/jpeg"] = np.full((6, 1), b"jpeg")
+        file["elsewhere"] = h5py.ExternalLink("other.h5", "/x")
+    assert len(read(path)[0].channels) == 28
+
+
 def test_a_demonstration_becomes_an_npz_file(tmp_path):
     path = aloha(tmp_path)
     assert_same(read(convert(path))[0], read(path)[0])

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ class Aloha:
             return False
 
     def open(self, path: Path, options: ReadOptions = DEFAULT) -> Dataset:
-        table = Hdf5Table(Hdf5File(path))
+        table = Hdf5Table.of(path)
         said = overlaid(usual_description(table), path, options.dt, USUAL_DT, NO_RATE)
         return tabular_dataset(self.name, table, said)
 
@@ -49,16 +48,16 @@ class Aloha:
 class Hdf5Table:
     """The arrays of an HDF5 file by their keys; images are none of them."""
 
+    file: Path
     opened: Hdf5File
+    shapes: dict[str, tuple[int, ...]]
 
-    @property
-    def file(self) -> Path:
-        return self.opened.path
-
-    @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        root = self.opened.root()
-        return dict(numeric(root, "")) | dict(numeric(root.group("observations"), "observations/"))
+    @classmethod
+    def of(cls, path: Path) -> "Hdf5Table":
+        opened = Hdf5File(path)
+        root = opened.root()
+        shapes = dict(numeric(root, "")) | dict(numeric(root.group("observations"), "observations/"))
+        return cls(path, opened, shapes)
 
     def array(self, key: str, episode: str = "") -> np.ndarray:
         root = replace(self.opened.root(), episode=episode)

@@ -38,8 +38,8 @@ def readers() -> tuple[Reader, ...]:
     from vhydro.data import aloha, bridge, csv_logs, lerobot, maniskill, npz_logs, robomimic, ros_bag
 
     return (
-        maniskill.ManiSkill(), robomimic.Robomimic(), aloha.Aloha(), lerobot.LeRobot(), bridge.BridgeRlds(), bridge.BridgeNumpy(),
-        ros_bag.RosBag(), npz_logs.Npz(), csv_logs.Csv(),
+        maniskill.ManiSkill(), robomimic.Robomimic(), aloha.Aloha(), lerobot.LeRobot(), bridge.BridgeRlds(),
+        bridge.BridgeNumpy(), ros_bag.RosBag(), npz_logs.Npz(), csv_logs.Csv(),
     )  # fmt: skip
 
 
