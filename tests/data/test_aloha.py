@@ -43,7 +43,7 @@ def test_a_description_is_put_over_what_is_usual(tmp_path):
     said = {"observations": [{"key": "observations/qpos[0:2]", "names": ["cart.x", "gripper.y"], "units": "m"}]}
     (tmp_path / "channels.json").write_text(json.dumps(said))
     shown = read(tmp_path / "episode_7.hdf5")[0]
-    assert shown.channels == (Channel("cart.x", "joints", "m"), Channel("gripper.y", "gripper", "m"))
+    assert shown.channels == (Channel("cart.x", "object", "m"), Channel("gripper.y", "gripper", "m"))
     assert shown.inputs[-1] == Channel("base.angular_velocity", "action", "rad/s")
 
 

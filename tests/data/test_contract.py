@@ -6,6 +6,7 @@ import pickle
 import builders_bags
 import builders_hdf5
 import builders_tables
+import builders_zarr
 import numpy as np
 import pytest
 from validity import GROUPS, assert_same, assert_valid
@@ -14,12 +15,12 @@ from vhydro.data import DataError, read, split
 from vhydro.data.read import readers
 from vhydro.episodes import pad
 
-BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS, **builders_bags.BUILDERS}
+BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS, **builders_bags.BUILDERS, **builders_zarr.BUILDERS}
 every_layout = pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
 
 
 def test_no_layout_hides_another():
-    parts = (builders_hdf5.BUILDERS, builders_tables.BUILDERS, builders_bags.BUILDERS)
+    parts = (builders_hdf5.BUILDERS, builders_tables.BUILDERS, builders_bags.BUILDERS, builders_zarr.BUILDERS)
     assert len(BUILDERS) == sum(map(len, parts))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import builders_bags
 import builders_hdf5
 import builders_tables
+import builders_zarr
 import h5py
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from validity import assert_valid
 from vhydro.data import DataError, read
 from vhydro.data.guarded_file import GuardedFile
 
-BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS, **builders_bags.BUILDERS}
+BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS, **builders_bags.BUILDERS, **builders_zarr.BUILDERS}
 EXAMPLES = 480
 
 

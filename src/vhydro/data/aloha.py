@@ -59,6 +59,9 @@ class Hdf5Table:
         shapes = dict(numeric(root, "")) | dict(numeric(root.group("observations"), "observations/"))
         return cls(path, opened, shapes)
 
+    def dtype(self, key: str) -> np.dtype:
+        return self.opened.root().dataset(key).dtype
+
     def array(self, key: str, episode: str = "") -> np.ndarray:
         root = replace(self.opened.root(), episode=episode)
         return root.numbers(key, *(None,) * len(self.shapes[key]))

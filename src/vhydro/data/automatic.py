@@ -55,7 +55,7 @@ def guessed_description(table: Table, names: Mapping[str, Sequence[str]], dt: fl
     numeric = {
         k: s for k, s in table.shapes.items() if len(s) in (1, 2) and min(s, default=0) > 0 and is_numeric(table, k)
     }
-    scalars = [k for k, s in table.shapes.items() if s == () and table.array(k).dtype.kind in "biufU"]
+    scalars = [k for k, s in table.shapes.items() if s == () and table.dtype(k).kind in "biufU"]
     tables = {k: s for k, s in numeric.items() if k in names and len(s) == 2}
     if tables and "lengths" not in numeric and len({s[0] for s in numeric.values()}) > 1:
         parts, used = [table_part(k, names[k]) for k in tables], set(tables)
@@ -70,7 +70,7 @@ def guessed_description(table: Table, names: Mapping[str, Sequence[str]], dt: fl
 
 
 def is_numeric(table: Table, key: str) -> bool:
-    return table.array(key).dtype.kind in "biuf"
+    return table.dtype(key).kind in "biuf"
 
 
 def table_part(key: str, names: Sequence[str]) -> Part:
@@ -111,7 +111,7 @@ def one_channel(shown: tuple[str, str], reference: Reference, group: str) -> Blo
 
 def equal_rows(table: Table, numeric: Mapping[str, tuple[int, ...]], names: Mapping) -> tuple[Part, set[str]]:
     """Arrays of equal length side by side, divided by `lengths` if there is one."""
-    lengths = "lengths" if "lengths" in numeric and table.array("lengths").dtype.kind in "iu" else None
+    lengths = "lengths" if "lengths" in numeric and table.dtype("lengths").kind in "iu" else None
     rows = int(np.sum(table.array("lengths"))) if lengths else common_rows(table, numeric)
     fits = {k: s for k, s in numeric.items() if s[0] == rows and k != lengths and s[1:] < (WIDEST,)}
     episodes = numeric["lengths"][0] if lengths else 1

@@ -76,6 +76,9 @@ class Text:
     columns: dict[str, np.ndarray]
     shapes: dict[str, tuple[int, ...]]
 
+    def dtype(self, key: str) -> np.dtype:
+        return self.columns[key].dtype
+
     def array(self, key: str, episode: str = "") -> np.ndarray:  # noqa: ARG002 (errors of other tables name it)
         return self.columns[key]
 

@@ -115,13 +115,13 @@ def overlaid(usual: Description, path: Path, given: float | None, assumed: float
     part = replace(part, **{field: getattr(told, field) for field in named if getattr(told, field)})
     dt = given or told.dt or (None if part.time else part.dt)
     notes = (*usual.notes, *(said.notes if said else ()), *(() if dt or part.time else (note,)))
-    time = None if given else part.time
+    time = None if given or told.dt else part.time
     return Description((replace(part, dt=dt or (None if time else assumed), time=time),), notes)
 
 
 def grouped(block: Block) -> Block:
     """The block with groups by the names of its channels where none are told."""
-    channels = tuple(replace(c, group=c.group or likely_group(c.name, "joints")) for c in block.channels)
+    channels = tuple(replace(c, group=c.group or likely_group(c.name)) for c in block.channels)
     return replace(block, channels=channels)
 
 
