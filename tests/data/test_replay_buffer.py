@@ -149,7 +149,7 @@ def test_a_piece_unfolds_to_its_size_and_no_further(codec):
         found = None
         with suppress(ValueError, RuntimeError, EOFError, OSError, zlib.error, lzma.LZMAError):
             found = UNPACK[codec](bytes(data), 1000)
-        assert found is None or len(found) in range(1002) and len(found) != 1000  # which the reader then refuses
+        assert found is None or (len(found) in range(1002) and len(found) != 1000)  # which the reader then refuses
     assert UNPACK[codec](bytes(pack.encode(bytes(1000))), 1000) == bytes(1000)
 
 

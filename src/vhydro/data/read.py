@@ -35,11 +35,23 @@ class ChoosingReader(Reader, Protocol):
 
 def readers() -> tuple[Reader, ...]:
     """Every format, the most particular first."""
-    from vhydro.data import aloha, bridge, csv_logs, lerobot, maniskill, npz_logs, replay_buffer, robomimic, ros_bag
+    from vhydro.data import (
+        aloha,
+        arrow_tables,
+        bridge,
+        csv_logs,
+        lerobot,
+        maniskill,
+        npz_logs,
+        replay_buffer,
+        robomimic,
+        ros_bag,
+    )
 
     return (
         maniskill.ManiSkill(), robomimic.Robomimic(), aloha.Aloha(), lerobot.LeRobot(), bridge.BridgeRlds(),
-        bridge.BridgeNumpy(), ros_bag.RosBag(), replay_buffer.ReplayBuffer(), npz_logs.Npz(), csv_logs.Csv(),
+        bridge.BridgeNumpy(), ros_bag.RosBag(), replay_buffer.ReplayBuffer(), arrow_tables.ArrowTables(),
+        npz_logs.Npz(), csv_logs.Csv(),
     )  # fmt: skip
 
 
