@@ -17,6 +17,10 @@ MODEL = """<mujoco><compiler angle="radian"/><default/><worldbody>
 <body name="door"><joint name="Door_hinge" type="hinge"/>
 <body name="knob"><joint name="knob" type="ball"/></body></body>
 <body name="cube"><freejoint name="cube_joint0"/></body></worldbody></mujoco>"""
+ARM_MODEL = """<mujoco><compiler angle="radian"/><worldbody>
+<body name="upper" pos="0 0 0.2"><joint name="robot0_joint1"/><body name="lower" pos="1 0 0">
+<joint name="robot0_joint2"/><site name="gripper0_grip_site" pos="0.5 0 0"/></body></body>
+<body name="cube"><freejoint name="cube_joint0"/></body></worldbody></mujoco>"""  # two links of 1 m and 0.5 m
 MODEL_WIDTH = 2 + 2 + 1 + 4 + 7 + 2 + 2 + 1 + 3 + 6  # positions, then velocities
 
 
@@ -151,6 +155,17 @@ def robosuite_states(folder: Path) -> Path:
     return folder / "demo.hdf5"
 
 
+def robosuite_hand(folder: Path) -> Path:
+    """States only, of an arm in a plane whose model tells where its gripper closes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / "demo.hdf5", "w") as file:
+        for number, steps in zip(NUMBERS, STEPS, strict=True):
+            demo = file.create_group(f"data/demo_{number}")
+            demo.attrs["model_file"] = ARM_MODEL
+            demo["actions"], demo["states"] = ramp(steps, 4), timed_states(steps, 1 + 9 + 8)
+    return folder / "demo.hdf5"
+
+
 def timed_states(rows: int, width: int) -> np.ndarray:
     states = ramp(rows, width).astype(np.float64)
     states[:, 0] = 3 + 0.04 * np.arange(rows)
@@ -233,6 +248,7 @@ BUILDERS: dict[str, Callable[[Path], Path]] = {
     "robomimic_object": robomimic_object,
     "robosuite_states": robosuite_states,
     "robosuite_unnamed": robosuite_unnamed,
+    "robosuite_hand": robosuite_hand,
     "roboturk": roboturk,
     "sawyer": sawyer,
     "aloha": aloha,
