@@ -10,7 +10,8 @@ from vhydro.data.mujoco_kinematics import hands, places, position_count
 
 INERTIA = '<inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>'
 MODEL = f"""<mujoco><compiler eulerseq="xyZ"/><worldbody>
-<body name="cart" pos="0.1 0 0.3" euler="20 30 40">{INERTIA}<joint name="robot0_j1" type="slide" axis="1 1 0" ref="0.2"/>
+<body name="cart" pos="0.1 0 0.3" euler="20 30 40">{INERTIA}
+<joint name="robot0_j1" type="slide" axis="1 1 0" ref="0.2"/>
 <body name="aside"><joint name="aside_hinge"/>{INERTIA}</body>
 <body name="upper" pos="0 0.2 0" axisangle="1 2 3 50"><joint name="robot0_j2" axis="0 1 1" pos="0.1 0 0" ref="30"/>
 <joint name="robot0_j3" axis="1 0 0" pos="0 0 -0.1"/>{INERTIA}
