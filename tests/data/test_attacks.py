@@ -9,8 +9,10 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+import builders_bags
 import builders_hdf5
 import builders_tables
+import builders_zarr
 import h5py
 import numpy as np
 import pytest
@@ -211,6 +213,38 @@ def test_a_damaged_pickle_is_read_once_for_all_its_episodes(tmp_path, monkeypatc
     found = inspect(path)
     assert found.unreadable == len(ROWS)
     assert len(calls) == 1
+
+
+JSON = {
+    "maniskill_full": "PickCube-v1.json", "aloha_described": "channels.json", "rlds_bridge": "features.json",
+    "npz_described": "described.channels.json", "csv_described": "channels.json", "lerobot_v2": "info.json",
+    "lerobot_v3": "info.json", "lerobot_ours": "vhydro.json", "bag_arm": "arm.channels.json",
+    "zarr_umi": "channels.json", "arrow_described": "log.channels.json",
+}  # fmt: skip
+BUILDERS = {
+    **builders_hdf5.BUILDERS, **builders_tables.BUILDERS, **builders_bags.BUILDERS, **builders_zarr.BUILDERS
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", [name for name in JSON if name in BUILDERS])
+def test_a_truncated_json_is_parsed_once_for_all_episodes(tmp_path, monkeypatch, layout):
+    path = BUILDERS[layout](tmp_path / layout)
+    (file,) = [*tmp_path.rglob(JSON[layout])] or [path.with_name(JSON[layout])]
+    whole = file.read_text() if file.exists() else '{"dt": 0.1, "info": {"a": 1}}'
+    file.write_text(whole[: len(whole) // 2])
+    failed, loads = [], json.loads
+
+    def counted(text, **options):
+        try:
+            return loads(text, **options)
+        except ValueError:
+            failed.append(text)
+            raise
+
+    monkeypatch.setattr(json, "loads", counted)
+    with pytest.raises(DataError):
+        inspect(path)
+    assert len(failed) == 1
 
 
 def test_memory_that_is_not_there_is_an_error_of_the_file(tmp_path):

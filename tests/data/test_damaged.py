@@ -64,6 +64,33 @@ def test_a_damaged_file_is_read_or_refused_by_name(sound, layout, seed):
             assert_tells(error, folder)
 
 
+VARIANTS = 300
+FORMATS = {
+    "ROS 2 bags": tuple(builders_bags.BUILDERS),
+    "ALOHA": ("aloha", "aloha_described"),
+    "Zarr": tuple(builders_zarr.BUILDERS),
+    "Parquet and Arrow": tuple(n for n in builders_tables.BUILDERS if n.startswith(("parquet", "feather", "arrow"))),
+}
+
+
+@pytest.mark.parametrize("layouts", FORMATS.values(), ids=FORMATS)
+def test_three_hundred_damaged_variants_of_a_format(sound, layouts, tmp_path):
+    if not layouts:
+        pytest.skip("what writes this format is not installed")
+    refused = 0
+    for seed in range(VARIANTS):
+        rng = np.random.default_rng(seed)
+        original = sound[layouts[seed % len(layouts)]]
+        folder = shutil.copytree(original.parent, tmp_path / str(seed))
+        files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.endswith((".zattrs", ".zgroup")))
+        damaged(files[int(rng.integers(len(files)))], rng)
+        error = fault(folder / original.name)
+        if error is not None:
+            assert_tells(error, folder)
+            refused += 1
+    assert refused > VARIANTS / 3  # the damage is real
+
+
 def test_the_damage_is_real(sound, tmp_path):
     """Sound files are read, and most damaged ones are refused, or the test above would prove nothing."""
     refused = 0

@@ -220,6 +220,11 @@ def test_bags_without_numbers_or_time_are_refused(tmp_path):
             bag.write("/angle", "std_msgs/Float64", {"data": 1}, seconds)
     with pytest.raises(DataError, match=r"1\.7e\+09 s between the first and the last message"):
         read(tmp_path / "long.mcap", rate=10)[0]
+    with Recorder(tmp_path / "longer.mcap") as bag:
+        for seconds in (-START / SECOND, 1.2e10):
+            bag.write("/angle", "std_msgs/Float64", {"data": 1}, seconds)
+    with pytest.raises(DataError, match=r"1\.37e\+10 s between the first and the last message"):
+        read(tmp_path / "longer.mcap", rate=1e-8)[0]
 
 
 def robot_bag(path, episode):

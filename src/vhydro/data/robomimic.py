@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,7 +207,7 @@ class Demonstration:
                 add_hands(columns, self.model, states)
         return columns
 
-    @property
+    @cached_property
     def model(self) -> str:
         return model_of(self.group) or self.about.model
 
