@@ -48,6 +48,8 @@ def convert(
     path = Path(path)
     if to not in get_args(Target):
         raise ValueError(f"cannot convert to {to!r}; expected one of {', '.join(get_args(Target))}.")
+    if out is None and not path.exists() and "*" in path.name:
+        raise ValueError(f"{path} is a pattern; expected a name for the result. Give --out.")
     target = Path(out) if out is not None else default_target(path, to)
     dataset = read(path, **vars(options))
     if path.resolve().is_relative_to(target.resolve()):

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a reader cannot know: the topics that are meant, and the rate of rows that have no time."""
+    """Which part of the logs is read, and what their format does not tell."""
 
     topics: tuple[str, ...] = ()
     """Topics of a ROS 2 bag to read; all that are understood where none is named."""
     rate: float | None = None
     """Rows per second: of the clock that all topics of a bag are put on, or of a file that tells no rate."""
+    episodes: tuple[str, ...] = ()
+    """Episodes to read: names, numbers from 0, or ranges of numbers such as 0:20; all where none is named."""
 
     def __post_init__(self):
         if not all(self.topics):

@@ -1,7 +1,8 @@
 """`read(path)`: any log this package knows, recognised by its content."""
 
-from collections.abc import Sequence
-from functools import partial
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -10,6 +11,8 @@ from vhydro.data.errors import DataError
 from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.episodes import Episode
 
+WILD = "*?["
+RANGE = re.compile(r"(?P<only>\d{1,9})|(?P<first>\d{1,9})?:(?P<last>\d{1,9})?")
 SAME_RATE = 1e-6  # relative difference of rates that are one
 
 
@@ -55,15 +58,75 @@ def readers() -> tuple[Reader, ...]:
     )  # fmt: skip
 
 
-def read(path: Path | str, *, topics: Sequence[str] = (), rate: float | int | None = None) -> Dataset:
-    """The episodes of a file, or of a folder as a whole; nothing is read before it is asked for.
+def read(
+    path: Path | str,
+    *,
+    topics: Sequence[str] = (),
+    rate: float | int | None = None,
+    episodes: Sequence[str | int] = (),
+) -> Dataset:
+    """The episodes of a file, of a folder as a whole, or of all that a pattern such as `logs/*.mcap` matches.
 
-    `topics` are those of a ROS 2 bag that are meant, all that are understood if none is named. `rate`, in rows per
-    second, is that of the clock they are put on, or of a file that tells none; a file that tells has to say the same.
+    Nothing is read before it is asked for. `topics` are those of a ROS 2 bag that are meant, all that are understood
+    if none is named. `rate`, in rows per second, is that of the clock they are put on, or of a file that tells none; a
+    file that tells has to say the same. `episodes` are names, numbers from 0, or ranges of numbers such as "0:20".
     """
-    if isinstance(topics, str):
-        raise ValueError(f"topics are {topics!r}; expected a list of names.")
-    path, options = Path(path), ReadOptions(tuple(topics), None if rate is None else float(rate))
+    if isinstance(topics, str) or isinstance(episodes, str):
+        raise ValueError(f"topics are {topics!r}, episodes {episodes!r}; expected lists.")
+    given = None if rate is None else float(rate)
+    path, options = Path(path), ReadOptions(tuple(topics), given, tuple(map(str, episodes)))
+    if not path.exists() and any(c in str(path) for c in WILD):
+        whole = _matching(path, options)
+    else:
+        whole = _whole(path, options)
+    return whole.take(chosen_episodes(whole, options.episodes)) if options.episodes else whole
+
+
+def _matching(pattern: Path, options: ReadOptions) -> Dataset:
+    """Everything that a pattern matches, as one; a link that leaves the folder before it is not meant."""
+    plain = next(i for i, part in enumerate(pattern.parts) if any(c in part for c in WILD))
+    folder = Path(*pattern.parts[:plain])
+    try:
+        found = sorted(folder.glob(str(Path(*pattern.parts[plain:]))))
+    except (ValueError, NotImplementedError) as error:
+        raise DataError(pattern, found=f"no pattern ({error})", expected="a path, or one with * and ?") from None
+    top = folder.resolve()
+    mine = [p for p in found if not p.is_symlink() or p.resolve().is_relative_to(top)]
+    if not mine:
+        raise DataError(pattern, found="nothing that matches", expected="files or folders", remedy="Check the pattern.")
+    return joined([_whole(p, options) for p in mine], folder)
+
+
+def chosen_episodes(dataset: Dataset, wanted: Sequence[str]) -> list[int]:
+    """The numbers of the episodes that are meant, in the order they are named."""
+    places = {name: i for i, name in enumerate(dataset.names)}
+    found: list[int] = []
+    for text in wanted:
+        match = RANGE.fullmatch(text)
+        if text in places:
+            found.append(places[text])
+        elif match is None or text == ":":
+            names = ", ".join(dataset.names[:3])
+            raise ValueError(
+                f"{text!r} is no episode of {dataset.path}; expected a name such as {names}, a number from 0 to "
+                f"{len(dataset) - 1}, or a range such as 0:20."
+            )
+        elif match["only"] is not None:
+            found.append(_numbered(dataset, int(match["only"])))
+        else:
+            found += range(len(dataset))[int(match["first"] or 0) : int(match["last"] or len(dataset))]
+    if not found:
+        raise ValueError(f"episodes {list(wanted)} hold none of the {len(dataset)} of {dataset.path}.")
+    return list(dict.fromkeys(found))
+
+
+def _numbered(dataset: Dataset, number: int) -> int:
+    if number >= len(dataset):
+        raise ValueError(f"episode {number} was asked for; {dataset.path} has {len(dataset)}, counted from 0.")
+    return number
+
+
+def _whole(path: Path, options: ReadOptions) -> Dataset:
     if not path.exists():
         raise DataError(path, found="nothing there", expected="a file or a folder", remedy="Check the path.")
     known = readers()
@@ -86,17 +149,24 @@ def _opened(reader: Reader, path: Path, options: ReadOptions) -> Dataset:
         raise ValueError(f"topics were named for {path}, which is {reader.name}; expected a ROS 2 bag.")
     with enough_memory(path):
         dataset = reader.open(path, options) if isinstance(reader, ChoosingReader) else reader.open(path)
-    return dataset if options.rate is None else dataset.map(partial(_at_rate, options.rate))
+    return dataset if options.rate is None else replace(dataset, load=AtRate(dataset.load, options.rate))
 
 
-def _at_rate(rate: float, episode: Episode) -> Episode:
-    """The episode, if it has this rate."""
-    if abs(episode.dt * rate - 1) > SAME_RATE:
-        raise ValueError(
-            f"{episode.source} has {1 / episode.dt:g} rows per second by its own account; expected {rate:g}, as was "
-            "asked for. Leave the rate out: only bags are put on another clock."
-        )
-    return episode
+@dataclass(frozen=True)
+class AtRate:
+    """Loads episodes that have to have this rate."""
+
+    load: Callable[[int], Episode]
+    rate: float
+
+    def __call__(self, index: int) -> Episode:
+        episode = self.load(index)
+        if abs(episode.dt * self.rate - 1) > SAME_RATE:
+            raise ValueError(
+                f"{episode.source} has {1 / episode.dt:g} rows per second by its own account; expected {self.rate:g}, "
+                "as was asked for. Leave the rate out: only bags are put on another clock."
+            )
+        return episode
 
 
 def _recognised_below(
