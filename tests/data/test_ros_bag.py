@@ -249,7 +249,9 @@ def test_bags_of_an_arm_are_fitted_and_cut_by_one_command_each(tmp_path, capsys)
     for i, episode in enumerate(sample("PokeCube")):
         robot_bag(tmp_path / "bags" / f"run{i}.mcap", episode)
     run_fit(FitCommand(tmp_path / "bags", out=tmp_path / "x.vhydro", modes=2, refine=False))
-    assert "3 logs, 176 rows at 10 Hz" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "3 logs, 176 rows at 10 Hz" in told
+    assert "note: All topics on one clock of 10 Hz" in told
     command = ["segment", tmp_path / "x.vhydro", tmp_path / "bags", "--rate", "10", "--out", tmp_path / "cut"]
     main([*map(str, command), "--topics", "/tcp/pose", "/cube/pose", "/peg/pose"])
     cut = json.loads((tmp_path / "cut" / "segments.json").read_text())

@@ -39,14 +39,16 @@ def run_fit(config: FitCommand) -> Fitted:
     refuse_unwritable(config.out)
     view = config.naming.chosen()
     loud = sys.stderr.isatty()
+    logs = read(config.logs, **vars(config.reading))
     with locked(config.out.with_name(f".{config.out.name}{LOCK}"), config.out):
         remove_stale(config.out)
         fitted = fit(
-            read(config.logs, **vars(config.reading)), modes=config.modes, view=view, refine=config.refine,
-            seed=config.seed, say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
+            logs, modes=config.modes, view=view, refine=config.refine, seed=config.seed,
+            say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
         )  # fmt: skip
         fitted.save(config.out)
     print(fitted)
+    print("".join(f"note: {note}\n" for note in logs.notes), end="")
     print(config.out)
     return fitted
 
