@@ -2,6 +2,7 @@
 
 import json
 import struct
+from array import array
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from vhydro.commands.fit import FitCommand, run_fit
 from vhydro.data import DataError, read, sample
 from vhydro.data.convert import convert
 from vhydro.data.mcap_file import opened
-from vhydro.data.ros_messages import refusal
+from vhydro.data.ros_messages import READ, Cdr, refusal, short
 from vhydro.episodes import Channel
 
 pytestmark = pytest.mark.skipif(not BUILDERS, reason="mcap_ros2, which writes bags, is not installed")
@@ -151,6 +152,78 @@ def test_a_description_of_what_a_bag_cannot_have_is_refused(tmp_path, entry):
 def test_a_bag_becomes_an_npz_file(tmp_path, build):
     path = build(tmp_path)
     assert_same(read(convert(path))[0], read(path)[0])
+
+
+def rewritten(path, target, **options):
+    """The same messages, written with other settings of the container."""
+    from mcap.reader import make_reader
+    from mcap.writer import Writer
+
+    with path.open("rb") as source, target.open("wb") as file:
+        writer, channels = Writer(file, **options), {}
+        writer.start("ros2", "test")
+        for schema, channel, message in make_reader(source).iter_messages():
+            if channel.id not in channels:
+                number = writer.register_schema(schema.name, schema.encoding, schema.data)
+                channels[channel.id] = writer.register_channel(channel.topic, channel.message_encoding, number)
+            writer.add_message(channels[channel.id], message.log_time, message.data, message.publish_time)
+        writer.finish()
+    return target
+
+
+def containers():
+    from mcap.writer import CompressionType, IndexType
+
+    return [
+        {"compression": c, "chunk_size": s, "index_types": i, "use_chunking": k, "use_statistics": t}
+        for c in (CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD)
+        for s, i, k, t in (
+            (500, IndexType.ALL, True, True), (500, IndexType.CHUNK, True, True), (500, IndexType.NONE, True, False),
+            (10**6, IndexType.ALL, True, False), (500, IndexType.ALL, False, True),
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(15))
+def test_however_a_bag_is_packed_it_is_the_same(tmp_path, number):
+    path = BUILDERS["bag_arm"](tmp_path)
+    whole = read(path)[0]
+    found = read(rewritten(path, tmp_path / "x.mcap", **containers()[number]))[0]
+    assert found.channels == whole.channels
+    np.testing.assert_array_equal(found.observations, whole.observations)
+    np.testing.assert_array_equal(found.actions, whole.actions)
+
+
+def plain_numbers(message) -> list:
+    """Every number of a decoded message in order, without its header and its layout."""
+    if isinstance(message, float):
+        return [message]
+    if isinstance(message, (list, array)):
+        return [x for item in message for x in plain_numbers(item)]
+    names = [n for n in getattr(message, "__slots__", ()) if n not in ("header", "layout")]
+    return [x for n in names for x in plain_numbers(getattr(message, n))]
+
+
+@pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
+def test_messages_are_decoded_as_by_the_format_s_own_library(tmp_path, build):
+    from mcap.reader import make_reader
+    from mcap_ros2.decoder import DecoderFactory
+
+    path = build(tmp_path)
+    file = opened(path)
+    mine = {}
+    for channel, time, data in file.messages(list(file.counts)):
+        topic = file.topics[channel]
+        mine.setdefault(topic.name, []).append((time, READ[short(topic.type)](Cdr(data))))
+    with path.open("rb") as stream:
+        theirs = list(make_reader(stream, decoder_factories=[DecoderFactory()]).iter_decoded_messages())
+    assert sum(map(len, mine.values())) == len(theirs) > 0
+    for _, channel, message, decoded in theirs:
+        time, sample = mine[channel.topic].pop(0)
+        assert time == message.log_time
+        assert sorted(sample.values) == sorted(plain_numbers(decoded))
+        head = getattr(decoded, "header", None)
+        assert head is None or sample.stamp == head.stamp.sec * SECOND + head.stamp.nanosec
 
 
 def test_definitions_are_compared_and_never_followed():
