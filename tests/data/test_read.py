@@ -2,6 +2,9 @@
 
 import pickle
 
+import builders_hdf5
+import builders_tables
+import h5py
 import pytest
 from builders_tables import ROWS, csv_guessed, npz_ours
 from validity import assert_same
@@ -60,6 +63,21 @@ def test_what_a_pattern_is_converted_to_has_to_be_named(tmp_path):
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file(tmp_path):
     path = csv_guessed(tmp_path)
     assert len(read(path.rename(tmp_path / "log[1].csv"))) == len(ROWS)
+
+
+@pytest.mark.parametrize("layout", ["maniskill_flat", "sawyer", "rlds_bridge", "rlds_other", "bridge_numpy"])
+def test_a_rate_takes_the_place_of_one_that_is_assumed(tmp_path, layout):
+    path = (builders_hdf5.BUILDERS | builders_tables.BUILDERS)[layout](tmp_path)
+    if layout == "sawyer":
+        with h5py.File(path, "r+") as file:  # what tells its rate
+            for group in (file["data"], *file["data"].values()):  # pyright: ignore[reportAttributeAccessIssue]
+                del group.attrs["dt"]
+            del file["data"].attrs["env_args"]
+    assumed = read(path)
+    assert assumed.assumed_rate in assumed.notes
+    given = read(path, rate=12.5)
+    assert given[0].dt == 0.08
+    assert set(given.notes) == set(assumed.notes) - {assumed.assumed_rate}
 
 
 def test_a_log_with_a_rate_can_be_sent_to_another_process(tmp_path):

@@ -149,18 +149,25 @@ def _opened(reader: Reader, path: Path, options: ReadOptions) -> Dataset:
         raise ValueError(f"topics were named for {path}, which is {reader.name}; expected a ROS 2 bag.")
     with enough_memory(path):
         dataset = reader.open(path, options) if isinstance(reader, ChoosingReader) else reader.open(path)
-    return dataset if options.rate is None else replace(dataset, load=AtRate(dataset.load, options.rate))
+    if options.rate is None:
+        return dataset
+    notes = tuple(n for n in dataset.notes if n != dataset.assumed_rate)
+    load = AtRate(dataset.load, options.rate, told=not dataset.assumed_rate)
+    return replace(dataset, load=load, notes=notes, assumed_rate="")
 
 
 @dataclass(frozen=True)
 class AtRate:
-    """Loads episodes that have to have this rate."""
+    """Loads episodes that have this rate: by their own account, or because it was given where they tell none."""
 
     load: Callable[[int], Episode]
     rate: float
+    told: bool
 
     def __call__(self, index: int) -> Episode:
         episode = self.load(index)
+        if not self.told:
+            return replace(episode, dt=1 / self.rate)
         if abs(episode.dt * self.rate - 1) > SAME_RATE:
             raise ValueError(
                 f"{episode.source} has {1 / episode.dt:g} rows per second by its own account; expected {self.rate:g}, "

@@ -24,6 +24,7 @@ LABELS = ("contact_mode", "phase")
 ROBOTURK = {"joint_velocities": "arm.joint_velocity_target", "gripper_actuations": "gripper.command"}
 UNNAMED = "the states come without a model that names them: channels are numbered state.s1, state.s2, …"
 HAND = "the hand's place, tcp, was computed from the joints by the MuJoCo model in the file"
+ASSUMED = f"no rate given: robosuite's {DEFAULT_RATE:g} Hz is assumed"
 CLOCK_REMEDY = "Give the attribute `dt` of the group `data`, in seconds."
 OSC = {"OSC_POSE": ("dx", "dy", "dz", "drx", "dry", "drz"), "OSC_POSITION": ("dx", "dy", "dz")}
 
@@ -49,7 +50,8 @@ class Robomimic:
         first = file.root().group("data").group(names[0], episode=names[0])
         about = about._replace(model=model_of(first))
         notes = structure_notes(first, about)
-        return Dataset(self.name, path, names, Loader(file, names, about), tuple(notes))
+        assumed = ASSUMED if ASSUMED in notes else ""
+        return Dataset(self.name, path, names, Loader(file, names, about), tuple(notes), assumed)
 
 
 def demos(root: Group) -> list[str]:
@@ -308,11 +310,12 @@ def structure_notes(demo: Group, about: About) -> list[str]:
         notes.append(DROPPED_NOTE)
     if obs and obs.has_images:
         notes.append("images are left out")
-    if not (obs and obs.used) and "states" in keys:
-        width = (demo.shape("states") or (0,))[-1] - 1
-        named = state_channels(about.model, width)
-        notes += [UNNAMED] if named is None else [HAND] if not shows_hand(named) and hands(about.model) else []
+    if "states" in keys:
+        named = state_channels(about.model, (demo.shape("states") or (0,))[-1] - 1)
+        notes += [UNNAMED] if named is None and not (obs and obs.used) else []
+        shown = obs is not None and (obs.following is not None or "robot0_eef_pos" in obs.used)
+        notes += [HAND] if named is not None and hands(about.model) and not shown and not shows_hand(named) else []
     if about.dt is None and demo.attribute("dt") is None:
         clock = "the rate is taken from the states' clock"
-        notes.append(clock if "states" in keys else f"no rate given: robosuite's {DEFAULT_RATE:g} Hz is assumed")
+        notes.append(clock if "states" in keys else ASSUMED)
     return notes
