@@ -6,7 +6,7 @@ from array import array
 
 import numpy as np
 import pytest
-from builders_bags import BUILDERS, SECOND, START, Recorder, arm_bag, bag_lz4, pose, schema_text, xyz
+from builders_bags import BUILDERS, SECOND, START, Recorder, arm_bag, bag_lz4, header, pose, schema_text, xyz
 from validity import assert_same
 
 from vhydro.cli import main
@@ -237,6 +237,33 @@ def test_definitions_are_compared_and_never_followed():
         assert "another definition" in refusal("geometry_msgs/msg/PoseStamped", "cdr", "ros2msg", other)
     assert "encoding json" in refusal("geometry_msgs/msg/PoseStamped", "json", "jsonschema", text)
     assert "type sensor_msgs/msg/Image" in refusal("sensor_msgs/msg/Image", "cdr", "ros2msg", "")
+
+
+def test_frames_of_the_robot_are_told_from_things(tmp_path):
+    frames = ["panda_link5", "tool0", "camera_optical_frame", "cup", "base_link", "handle"]
+    with Recorder(tmp_path / "x.mcap") as bag:
+        for i in range(20):
+            place = {"translation": xyz([i, 0, 0]), "rotation": pose([0, 0, 0])["orientation"]}
+            made = [
+                {"header": header(START + i * SECOND // 10), "child_frame_id": f, "transform": place} for f in frames
+            ]
+            bag.write("/tf", "tf2_msgs/TFMessage", {"transforms": made}, i / 10)
+    groups = {
+        c.name.removesuffix(".x"): c.group for c in read(tmp_path / "x.mcap")[0].channels if c.name.endswith(".x")
+    }
+    assert groups == {
+        "panda_link5": "joints", "tool0": "end_effector", "camera_optical_frame": "scene", "cup": "object",
+        "base_link": "scene", "handle": "object",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("head", "words"), [(b"#ROSBAG V2.0\n", "mcap convert"), (b"SQLite format 3\0", "ros2 bag conv")]
+)
+def test_other_bags_are_told_how_to_become_one(tmp_path, head, words):
+    (tmp_path / "x").write_bytes(head + bytes(100))
+    with pytest.raises(DataError, match=words):
+        read(tmp_path / "x")
 
 
 def test_a_frame_of_two_parents_is_refused(tmp_path):

@@ -13,6 +13,10 @@ from vhydro.episodes import Episode
 
 WILD = "*?["
 RANGE = re.compile(r"(?P<only>\d{1,9})|(?P<first>\d{1,9})?:(?P<last>\d{1,9})?")
+FOREIGN = {
+    b"#ROSBAG V": ("a ROS 1 bag", "Turn it into MCAP with `mcap convert`."),
+    b"SQLite format 3": ("an SQLite file, as older ROS 2 bags are", "Turn it into MCAP with `ros2 bag convert`."),
+}
 SAME_RATE = 1e-6  # relative difference of rates that are one
 
 
@@ -137,11 +141,19 @@ def _whole(path: Path, options: ReadOptions) -> Dataset:
     if not path.is_dir():
         size = path.stat().st_size
         found = f"{size} bytes that no reader recognises" if size else "an empty file"
-        raise DataError(path, found=found if path.is_file() else "no plain file", expected=f"one of: {names}")
+        what, remedy = _foreign(path) if path.is_file() else ("no plain file", "")
+        raise DataError(path, found=what or found, expected=f"one of: {names}", remedy=remedy)
     parts, others = _recognised_below(path, known)
     if not parts:
         raise DataError(path, found=f"a folder of {others} files, none recognised", expected=f"one of: {names}")
     return joined([_opened(reader, part, options) for reader, part in parts], path)
+
+
+def _foreign(path: Path) -> tuple[str, str]:
+    """What a file is that others read, and how it becomes one that is read here."""
+    with path.open("rb") as file:
+        head = file.read(16)
+    return next((told for start, told in FOREIGN.items() if head.startswith(start)), ("", ""))
 
 
 def _opened(reader: Reader, path: Path, options: ReadOptions) -> Dataset:
