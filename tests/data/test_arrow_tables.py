@@ -105,6 +105,16 @@ def test_what_buffers_unfold_to_is_known_before_they_are_read(tmp_path, allow):
         read(tmp_path / "x.feather", rate=1)
 
 
+def test_rows_that_parquet_promises_have_to_fit(tmp_path, allow):
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"x": np.zeros(100_000), "y": np.ones(100_000)}), tmp_path / "x.parquet")
+    assert (tmp_path / "x.parquet").stat().st_size < 5_000
+    allow(1_599_999)
+    with pytest.raises(DataError, match="columns of 200,000 numbers|100,000 rows of 2 numbers"):
+        read(tmp_path / "x.parquet", rate=1)[0]
+
+
 def test_a_buffer_that_claims_a_terabyte_is_refused(tmp_path):
     path = feather_guessed(tmp_path)
     content = path.read_bytes()

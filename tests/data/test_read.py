@@ -1,9 +1,12 @@
 """What `read` takes besides a path: patterns and episodes."""
 
 import pickle
+import sys
 
+import builders_bags
 import builders_hdf5
 import builders_tables
+import builders_zarr
 import h5py
 import pytest
 from builders_tables import ROWS, csv_guessed, npz_ours
@@ -84,6 +87,18 @@ def test_a_log_with_a_rate_can_be_sent_to_another_process(tmp_path):
     (tmp_path / "x.csv").write_text("x,y\n1,2\n2,3\n")
     dataset = read(tmp_path / "x.csv", rate=4)
     assert pickle.loads(pickle.dumps(dataset))[0].dt == 0.25
+
+
+@pytest.mark.parametrize(
+    ("layout", "package"), [("bag_arm", "mcap"), ("parquet_guessed", "pyarrow"), ("zarr_umi", "numcodecs")]
+)
+def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, layout, package):
+    path = (builders_bags.BUILDERS | builders_tables.BUILDERS | builders_zarr.BUILDERS)[layout](tmp_path)
+    for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(DataError, match=f"Run: pip install {package}"):
+        read(path)[0]
 
 
 def test_verbs_take_them(tmp_path, capsys):

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from vhydro.data.assembly import translated
 from vhydro.data.errors import DataError
 from vhydro.data.memory import allowance_of
@@ -209,17 +211,17 @@ def indexed(path: Path, file: io.BufferedIOBase, found: Contents, data_end: int)
         if channel not in found.channels or not messages or not mine:
             continue
         first, last = (index_times(file, c.channels[channel], channel, data_end) for c in (mine[0], mine[-1]))
-        counts[channel] = Count(messages, min(first), max(last))
+        counts[channel] = Count(messages, int(first.min()), int(last.max()))
     return McapFile(path, found.topics, counts, tuple(chunks), data_end)
 
 
-def index_times(file: io.BufferedIOBase, place: int, channel: int, end: int) -> list[int]:
+def index_times(file: io.BufferedIOBase, place: int, channel: int, end: int) -> np.ndarray:
     """The times of the messages of a channel in a chunk."""
     opcode, start, length = record_at(file, place, end)
     data = content(file, start, length, LARGEST_RECORD)
     if opcode != MESSAGE_INDEX or struct.unpack_from("<H", data)[0] != channel or (length - 6) % 16 or length < 22:
         raise ValueError(f"no index of messages at byte {place}")
-    return [time for time, _ in struct.iter_unpack("<QQ", data[6:])]
+    return np.frombuffer(data, "<u8", offset=6)[::2]
 
 
 def scanned(path: Path, file: io.BufferedIOBase, end: int) -> McapFile:

@@ -22,7 +22,7 @@ import numpy as np
 from vhydro.data.assembly import translated
 from vhydro.data.errors import DataError
 from vhydro.data.memory import REMEDY, allowance
-from vhydro.data.npz_archive import member_starts
+from vhydro.data.npz_archive import member_starts, member_stream
 
 DTYPE = re.compile(r"[<>|][fiu][1248]|\|b1")
 FILLS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -73,6 +73,7 @@ class ZipStore:
     file: Path
     prefix: str
     members: Mapping[str, zipfile.ZipInfo]
+    starts: Mapping[str, int]  # of their bytes, in the file
 
     @classmethod
     def opened(cls, path: Path, marker: str) -> "ZipStore":
@@ -81,9 +82,10 @@ class ZipStore:
             members = zipped.infolist()
             if len(members) > MOST_MEMBERS:
                 raise ValueError(f"{len(members):,} members, more than {MOST_MEMBERS:,}")
-            member_starts(path, members, zipped.start_dir)
+            starts = member_starts(path, members, zipped.start_dir)
             prefix = next(m.filename for m in members if m.filename.endswith(marker)).removesuffix(marker)
-        return cls(path, prefix, {m.filename: m for m in members})  # the last of a name counts
+        names = [m.filename for m in members]  # the last of a name counts
+        return cls(path, prefix, dict(zip(names, members, strict=True)), dict(zip(names, starts, strict=True)))
 
     def arrays(self, group: str) -> list[str]:
         start, end = f"{self.prefix}{group}/", "/.zarray"
@@ -95,8 +97,10 @@ class ZipStore:
         return None if member is None else member.file_size
 
     def content(self, key: str) -> bytes:
-        with zipfile.ZipFile(self.file) as zipped:
-            return zipped.read(self.members[self.prefix + key])
+        # Opening the archive anew for every piece would read its whole directory as often as it has pieces.
+        name = self.prefix + key
+        with self.file.open("rb") as file, member_stream(file, self.members[name], self.starts[name]) as stream:
+            return stream.read()
 
 
 @dataclass(frozen=True)
