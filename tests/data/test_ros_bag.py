@@ -239,6 +239,20 @@ def test_definitions_are_compared_and_never_followed():
     assert "type sensor_msgs/msg/Image" in refusal("sensor_msgs/msg/Image", "cdr", "ros2msg", "")
 
 
+def test_all_topics_together_have_to_fit(tmp_path, allow):
+    """A list that grows in every message, beside many rows."""
+    with Recorder(tmp_path / "x.mcap") as bag:
+        for i in range(100):
+            layout = {"dim": [], "data_offset": 0}
+            bag.write("/list", "std_msgs/Float64MultiArray", {"layout": layout, "data": [1.0] * (i + 1)}, i / 10)
+    episode = read(tmp_path / "x.mcap")[0]
+    assert episode.observations.shape == (100, 100)
+    np.testing.assert_array_equal(np.isnan(episode.observations), np.triu(np.ones((100, 100)), 1) > 0)
+    allow(100_000)
+    with pytest.raises(DataError, match=r"key /list: found ValueError: 122 rows of \d\d+ numbers; .* lower --rate"):
+        read(tmp_path / "x.mcap")[0]
+
+
 def test_frames_of_the_robot_are_told_from_things(tmp_path):
     frames = ["panda_link5", "tool0", "camera_optical_frame", "cup", "base_link", "handle"]
     with Recorder(tmp_path / "x.mcap") as bag:

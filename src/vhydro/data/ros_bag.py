@@ -15,6 +15,7 @@ from vhydro.data.assembly import assembled, translated
 from vhydro.data.dataset import Dataset
 from vhydro.data.description import Description, beside
 from vhydro.data.errors import DataError
+from vhydro.data.hdf5 import Budget
 from vhydro.data.mcap_file import MAGIC, McapFile, opened
 from vhydro.data.memory import REMEDY, allowance_of
 from vhydro.data.options import DEFAULT, ReadOptions
@@ -25,6 +26,7 @@ from vhydro.episodes import Channel, Episode
 SAME_CLOCK = NANOSECONDS  # a header's time is believed if it is so near to the time of logging
 AS_FAST = 0.9  # of the clock's rate
 LONGEST = 1e10  # s
+MOST_LAYOUTS = 64  # of the messages of a topic that are remembered
 
 
 class RosBag:
@@ -67,7 +69,7 @@ class Rows:
 
     source: Source
     count: int
-    most: int  # numbers
+    budget: Budget  # shared by all topics
     columns: dict[Quantity, int] = field(default_factory=dict)
     places: dict[tuple[Quantity, ...], np.ndarray] = field(default_factory=dict)
     parents: dict[str, str] = field(default_factory=dict)
@@ -98,14 +100,22 @@ class Rows:
                 raise ValueError(f"the frame {child} in {parent} and in {self.parents[child]}; leave this topic out")
         for quantity in sample.quantities:
             self.columns.setdefault(quantity, len(self.columns))
-        if len(self.columns) * self.count > self.most:
-            raise ValueError(f"{self.count:,} rows of {len(self.columns):,} numbers; {REMEDY}")
-        if more := len(self.columns) - self.values.shape[1]:
-            self.values = np.concatenate([self.values, np.full((self.count, more), np.nan)], 1)
+        if len(self.columns) > self.values.shape[1]:
+            self.widen()
         places = np.array([self.columns[q] for q in sample.quantities], np.int64)
         if not sample.frames:  # those are checked every time
+            if len(self.places) >= MOST_LAYOUTS:
+                self.places.clear()
             self.places[sample.quantities] = places
         return places
+
+    def widen(self) -> None:
+        """Makes room for new columns, and as much again once there are many."""
+        had = self.values.shape[1]
+        more = max(len(self.columns), 2 * had if had >= MOST_LAYOUTS else 0) - had
+        if not self.budget.spend(more * self.count * self.values.itemsize):
+            raise ValueError(f"{self.count:,} rows of {len(self.columns):,} numbers; {REMEDY} Or give a lower --rate.")
+        self.values = np.concatenate([self.values, np.full((self.count, more), np.nan)], 1)
 
     @property
     def heard(self) -> np.ndarray:
@@ -150,13 +160,13 @@ class Loader:
         seconds = (end - start) / NANOSECONDS
         margin = int(SAME_CLOCK / step) + 1  # for headers that tell another time than the log
         count = int(min(seconds, LONGEST) / self.dt) + 2 + 2 * margin
-        most = allowance_of(path) // 8
-        if not 0 <= seconds < LONGEST or count * len(self.sources) > most:
+        budget = Budget(allowance_of(path))
+        if not 0 <= seconds < LONGEST or not budget.spend(8 * count * len(self.sources)):
             raise DataError(
                 path, found=f"{seconds:.6g} s between the first and the last message, {count:,} rows",
-                expected=f"at most {most // max(len(self.sources), 1):,} rows", remedy="Give a lower --rate.",
+                expected=f"at most {budget.limit // (8 * len(self.sources)):,} rows", remedy="Give a lower --rate.",
             )  # fmt: skip
-        rows = {s.topic: Rows(s, count, most) for s in self.sources}
+        rows = {s.topic: Rows(s, count, budget) for s in self.sources}
         origin = self.lead_time(wanted)
         origin -= round((origin - start) // step * step)  # the first row's time, at most a step after the start
         for source, logged, time, sample in self.samples(wanted):
@@ -200,7 +210,7 @@ def common_rows(path: Path, rows: Sequence[Rows]) -> tuple[int, int]:
 
 def filled(rows: Rows, dt: float) -> np.ndarray:
     """The values of a topic: commands hold, what is as fast as the clock holds over one row, the rest is as it came."""
-    values = rows.values
+    values = rows.values[:, : len(rows.columns)]
     if rows.source.action:
         place = np.where(np.isnan(values), 0, np.arange(1, len(values) + 1)[:, None])
         held = np.maximum.accumulate(place, 0)

@@ -114,7 +114,7 @@ def joints(cdr: Cdr) -> Sample:
     return Sample(stamp, joint_quantities(names, told), np.concatenate(lists))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def joint_quantities(names: tuple[str, ...], told: tuple[bool, ...]) -> tuple[Quantity, ...]:
     if not all(names) or len(set(names)) != len(names):
         raise ValueError(f"joints named {list(names)[:8]}, where every one needs a name of its own")
@@ -137,7 +137,7 @@ def transform(cdr: Cdr) -> Sample:
     return Sample(stamp, of_body(child, POSE), cdr.numbers(7)[ROS_POSE], (f"{child} in {parent}",))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def of_body(body: str, quantities: tuple[tuple[str, str], ...]) -> tuple[Quantity, ...]:
     return tuple((body, *quantity) for quantity in quantities)
 
@@ -158,7 +158,7 @@ def listed(size: int) -> Callable[[Cdr], Sample]:
     return read
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def counted(count: int) -> tuple[Quantity, ...]:
     return tuple(("", str(i + 1), "") for i in range(count))
 

@@ -72,18 +72,7 @@ def chosen_topics(
         by_name.setdefault(topic.name, []).append(channel)
     refused = {name: reason(file, channels) for name, channels in by_name.items()}
     blocks = described(said, file.path)
-    named = list(dict.fromkeys([*options.topics, *(blocks if not options.topics else ())]))
-    for name in named:
-        if refused.get(name, "no such topic"):
-            raise DataError(
-                file.path, key=name, found=refused.get(name) or "no such topic",
-                expected=f"one of {listed(sorted(n for n, r in refused.items() if not r))}",
-                remedy="Name others with --topics, or in NAME.channels.json beside the file.",
-            )  # fmt: skip
-    names = named or sorted(n for n, why in refused.items() if not why and n != STATIC)
-    if not names:
-        found = listed([f"{n} ({why})" for n, why in sorted(refused.items())]) or "no topics"
-        raise DataError(file.path, found=found, expected=f"topics of ROS 2 types such as {', '.join(list(READ)[:4])}")
+    names = wanted_names(file.path, options.topics or tuple(blocks), refused)
     actions = {n for n in names if (blocks[n][0] if n in blocks else COMMANDS.search(n) is not None)}
     if len(actions) == len(names) and not blocks:
         actions = set()
@@ -94,6 +83,22 @@ def chosen_topics(
         for n in names
     )  # fmt: skip
     return sources, topic_notes(sources, {n: w for n, w in refused.items() if n not in names})
+
+
+def wanted_names(path: Path, named: Sequence[str], refused: Mapping[str, str]) -> list[str]:
+    """The topics that were named, if all can be read; or all that can, where none was named."""
+    for name in named:
+        if refused.get(name, "no such topic"):
+            raise DataError(
+                path, key=name, found=refused.get(name) or "no such topic",
+                expected=f"one of {listed(sorted(n for n, why in refused.items() if not why))}",
+                remedy="Name others with --topics, or in NAME.channels.json beside the file.",
+            )  # fmt: skip
+    names = list(dict.fromkeys(named)) or sorted(n for n, why in refused.items() if not why and n != STATIC)
+    if not names:
+        found = listed([f"{n} ({why})" for n, why in sorted(refused.items())]) or "no topics"
+        raise DataError(path, found=found, expected=f"topics of ROS 2 types such as {', '.join(list(READ)[:4])}")
+    return names
 
 
 def reason(file: McapFile, channels: Sequence[int]) -> str:
