@@ -17,7 +17,7 @@ from vhydro.data.description import Description, beside
 from vhydro.data.errors import DataError
 from vhydro.data.hdf5 import Budget
 from vhydro.data.mcap_file import MAGIC, McapFile, opened
-from vhydro.data.memory import REMEDY, allowance_of
+from vhydro.data.memory import allowance_of
 from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.ros_messages import READ, Cdr, Quantity, Sample
 from vhydro.data.ros_topics import NANOSECONDS, ROBOT, Source, chosen_clock, chosen_topics, listed
@@ -67,6 +67,7 @@ def require_mcap(path: Path) -> None:
 class Rows:
     """The rows of one topic."""
 
+    file: Path
     source: Source
     count: int
     budget: Budget  # shared by all topics
@@ -114,7 +115,10 @@ class Rows:
         had = self.values.shape[1]
         more = max(len(self.columns), 2 * had if had >= MOST_LAYOUTS else 0) - had
         if not self.budget.spend(more * self.count * self.values.itemsize):
-            raise ValueError(f"{self.count:,} rows of {len(self.columns):,} numbers; {REMEDY} Or give a lower --rate.")
+            raise DataError(
+                self.file, key=self.source.topic, found=f"{self.count:,} rows of {len(self.columns):,} numbers",
+                expected=f"at most {self.budget.limit // 8:,} numbers in all", remedy="Give a lower --rate.",
+            )  # fmt: skip
         self.values = np.concatenate([self.values, np.full((self.count, more), np.nan)], 1)
 
     @property
@@ -166,7 +170,7 @@ class Loader:
                 path, found=f"{seconds:.6g} s between the first and the last message, {count:,} rows",
                 expected=f"at most {budget.limit // (8 * len(self.sources)):,} rows", remedy="Give a lower --rate.",
             )  # fmt: skip
-        rows = {s.topic: Rows(s, count, budget) for s in self.sources}
+        rows = {s.topic: Rows(path, s, count, budget) for s in self.sources}
         origin = self.lead_time(wanted)
         origin -= round((origin - start) // step * step)  # the first row's time, at most a step after the start
         for source, logged, time, sample in self.samples(wanted):
