@@ -1,6 +1,6 @@
 """Channel descriptions: a small JSON file that says what the arrays or columns of a log mean.
 
-`NAME.channels.json` beside `NAME.npz` or `NAME.csv`, or `channels.json` for every file of a folder:
+`NAME.channels.json` beside `NAME.npz`, `NAME.csv` or any other, or `channels.json` for every file of a folder:
 
     {"dt": 0.01,
      "episodes": {"lengths": "lengths"},
@@ -12,7 +12,7 @@ A key is the name of an array or column, or of some columns of an array: `table[
 (seconds, or the key of a number) there can be `time`, a key with time stamps, in seconds unless `time_unit` says ms,
 us or ns. `episodes` is `{"lengths": KEY}`, `{"trial": KEY}` or `{"each": [NAME, …]}`; with `each`, `{episode}` in a
 key stands for the name. Several kinds of episode in one file are `parts`: a list of such descriptions, each with a
-`name`.
+`name`. Of ROS 2 bags, whose keys are topics, of ALOHA files and of Zarr stores any entry may be left out.
 """
 
 import json
