@@ -20,6 +20,8 @@ def _readme(names: dict) -> None:
 
 
 def _data(names: dict) -> None:
+    assert names["arms"][0].channels[0].name == "left.joint_1"
+    assert (names["cart"][0].dt, names["cart"][0].channels[0].unit) == (pytest.approx(0.1), "m")
     assert names["labelled"].labels.keys() >= {"regime", "configuration", "friction", "proxy"}
 
 

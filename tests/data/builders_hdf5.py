@@ -17,6 +17,10 @@ MODEL = """<mujoco><compiler angle="radian"/><default/><worldbody>
 <body name="door"><joint name="Door_hinge" type="hinge"/>
 <body name="knob"><joint name="knob" type="ball"/></body></body>
 <body name="cube"><freejoint name="cube_joint0"/></body></worldbody></mujoco>"""
+ARM_MODEL = """<mujoco><compiler angle="radian"/><worldbody>
+<body name="upper" pos="0 0 0.2"><joint name="robot0_joint1"/><body name="lower" pos="1 0 0">
+<joint name="robot0_joint2"/><site name="gripper0_grip_site" pos="0.5 0 0"/></body></body>
+<body name="cube"><freejoint name="cube_joint0"/></body></worldbody></mujoco>"""  # two links of 1 m and 0.5 m
 MODEL_WIDTH = 2 + 2 + 1 + 4 + 7 + 2 + 2 + 1 + 3 + 6  # positions, then velocities
 
 
@@ -151,6 +155,17 @@ def robosuite_states(folder: Path) -> Path:
     return folder / "demo.hdf5"
 
 
+def robosuite_hand(folder: Path) -> Path:
+    """States only, of an arm in a plane whose model tells where its gripper closes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / "demo.hdf5", "w") as file:
+        for number, steps in zip(NUMBERS, STEPS, strict=True):
+            demo = file.create_group(f"data/demo_{number}")
+            demo.attrs["model_file"] = ARM_MODEL
+            demo["actions"], demo["states"] = ramp(steps, 4), timed_states(steps, 1 + 9 + 8)
+    return folder / "demo.hdf5"
+
+
 def timed_states(rows: int, width: int) -> np.ndarray:
     states = ramp(rows, width).astype(np.float64)
     states[:, 0] = 3 + 0.04 * np.arange(rows)
@@ -201,6 +216,29 @@ def sawyer(folder: Path) -> Path:
     return folder / "SawyerLaundry.hdf5"
 
 
+def aloha(folder: Path) -> Path:
+    """One demonstration of two arms."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / "episode_0.hdf5", "w") as file:
+        file.attrs["sim"] = True
+        file["observations/qpos"], file["observations/qvel"] = ramp(6, 14), ramp(6, 14, 100)
+        file["observations/images/top"] = np.zeros((6, 4, 4, 3), np.uint8)
+        file["action"] = ramp(6, 14, 200)
+    return folder / "episode_0.hdf5"
+
+
+def aloha_described(folder: Path) -> Path:
+    """Seven joints, efforts, a moving base, and a description that says the rate and names the actions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / "episode_7.hdf5", "w") as file:
+        file["observations/qpos"], file["observations/effort"] = ramp(6, 7), ramp(6, 7, 100)
+        file["action"], file["base_action"] = ramp(5, 7, 200), ramp(5, 2, 300)
+        file["compress_len"] = ramp(3, 6)
+    said = {"dt": 0.1, "actions": [{"key": "action[0:2]", "names": ["arm.joint_target_1", "arm.joint_target_2"]}]}
+    (folder / "channels.json").write_text(json.dumps(said))
+    return folder / "episode_7.hdf5"
+
+
 BUILDERS: dict[str, Callable[[Path], Path]] = {
     "maniskill_full": maniskill_full,
     "maniskill_released": maniskill_released,
@@ -210,6 +248,9 @@ BUILDERS: dict[str, Callable[[Path], Path]] = {
     "robomimic_object": robomimic_object,
     "robosuite_states": robosuite_states,
     "robosuite_unnamed": robosuite_unnamed,
+    "robosuite_hand": robosuite_hand,
     "roboturk": roboturk,
     "sawyer": sawyer,
+    "aloha": aloha,
+    "aloha_described": aloha_described,
 }

@@ -313,13 +313,68 @@ def lerobot_v3(folder: Path) -> Path:
     return folder
 
 
-LEROBOT: dict[str, Callable[[Path], Path]] = {
+def arrow_table():
+    """Numbers, lists of numbers, a text, a time in its own type, and hidden values."""
+    import pyarrow as pa
+
+    rows = sum(ROWS)
+    clock = np.concatenate([np.arange(n) * 20_000_000 for n in ROWS]) + 1_700_000_000_000_000_000
+    return pa.table({
+        "trial": np.repeat(np.arange(3), ROWS),
+        "time": pa.array(clock, pa.timestamp("ns")),
+        "q_rad": pa.array(ramp(rows, 2).tolist(), pa.list_(pa.float32())),
+        "place_m": pa.FixedSizeListArray.from_arrays(pa.array(ramp(rows, 3, 10).ravel()), 3),
+        "width_m": pa.array([None if i == 1 else i / 10 for i in range(rows)]),
+        "action": np.arange(rows),
+        "remark": ["fine"] * rows,
+        "kind": pa.array(["a"] * rows).dictionary_encode(),
+    })  # fmt: skip
+
+
+def parquet_guessed(folder: Path) -> Path:
+    import pyarrow.parquet as pq
+
+    path = made(folder, "log.parquet")
+    pq.write_table(arrow_table(), path, row_group_size=4, write_page_checksum=True)
+    return path
+
+
+def feather_guessed(folder: Path) -> Path:
+    from pyarrow import feather
+
+    path = made(folder, "log.feather")
+    feather.write_feather(arrow_table(), path, compression="zstd")
+    return path
+
+
+def arrow_described(folder: Path) -> Path:
+    """Arrow's file format in several batches, with a description."""
+    import pyarrow as pa
+
+    path = made(folder, "log.arrow")
+    table = arrow_table()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    said = {
+        "time": "time",
+        "episodes": {"trial": "trial"},
+        "observations": [{"key": "place_m[0:2]", "names": ["cart.x", "cart.y"], "units": "m"}],
+        "actions": [{"key": "action", "names": ["cart.force"], "units": "N", "scale": 2}],
+    }
+    (folder / "log.channels.json").write_text(json.dumps(said))
+    return path
+
+
+BY_ARROW: dict[str, Callable[[Path], Path]] = {
     "lerobot_v2": lerobot_v2,
     "lerobot_v3": lerobot_v3,
     "lerobot_ours": lerobot_ours,
+    "parquet_guessed": parquet_guessed,
+    "feather_guessed": feather_guessed,
+    "arrow_described": arrow_described,
 }
 BUILDERS: dict[str, Callable[[Path], Path]] = {
     "rlds_bridge": rlds_bridge, "rlds_folder": rlds_folder, "rlds_other": rlds_other, "bridge_numpy": bridge_numpy,
     "npz_ours": npz_ours, "npz_lengths": npz_lengths, "npz_tables": npz_tables, "npz_described": npz_described,
     "csv_guessed": csv_guessed, "csv_described": csv_described,
-} | (LEROBOT if importlib.util.find_spec("pyarrow") else {})  # fmt: skip
+} | (BY_ARROW if importlib.util.find_spec("pyarrow") else {})  # fmt: skip

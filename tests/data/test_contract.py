@@ -3,8 +3,10 @@
 import copy
 import pickle
 
+import builders_bags
 import builders_hdf5
 import builders_tables
+import builders_zarr
 import numpy as np
 import pytest
 from validity import GROUPS, assert_same, assert_valid
@@ -13,12 +15,13 @@ from vhydro.data import DataError, read, split
 from vhydro.data.read import readers
 from vhydro.episodes import pad
 
-BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS}
+BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS, **builders_bags.BUILDERS, **builders_zarr.BUILDERS}
 every_layout = pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
 
 
 def test_no_layout_hides_another():
-    assert len(BUILDERS) == len(builders_hdf5.BUILDERS) + len(builders_tables.BUILDERS)
+    parts = (builders_hdf5.BUILDERS, builders_tables.BUILDERS, builders_bags.BUILDERS, builders_zarr.BUILDERS)
+    assert len(BUILDERS) == sum(map(len, parts))
 
 
 @every_layout

@@ -5,8 +5,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import builders_bags
 import builders_hdf5
 import builders_tables
+import builders_zarr
 import h5py
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from validity import assert_valid
 from vhydro.data import DataError, read
 from vhydro.data.guarded_file import GuardedFile
 
-BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS}
+BUILDERS = {**builders_hdf5.BUILDERS, **builders_tables.BUILDERS, **builders_bags.BUILDERS, **builders_zarr.BUILDERS}
 EXAMPLES = 480
 
 
@@ -60,6 +62,33 @@ def test_a_damaged_file_is_read_or_refused_by_name(sound, layout, seed):
         error = fault(folder if original.is_dir() else folder / original.name)
         if error is not None:
             assert_tells(error, folder)
+
+
+VARIANTS = 300
+FORMATS = {
+    "ROS 2 bags": tuple(builders_bags.BUILDERS),
+    "ALOHA": ("aloha", "aloha_described"),
+    "Zarr": tuple(builders_zarr.BUILDERS),
+    "Parquet and Arrow": tuple(n for n in builders_tables.BUILDERS if n.startswith(("parquet", "feather", "arrow"))),
+}
+
+
+@pytest.mark.parametrize("layouts", FORMATS.values(), ids=FORMATS)
+def test_three_hundred_damaged_variants_of_a_format(sound, layouts, tmp_path):
+    if not layouts:
+        pytest.skip("what writes this format is not installed")
+    refused = 0
+    for seed in range(VARIANTS):
+        rng = np.random.default_rng(seed)
+        original = sound[layouts[seed % len(layouts)]]
+        folder = shutil.copytree(original.parent, tmp_path / str(seed))
+        files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.endswith((".zattrs", ".zgroup")))
+        damaged(files[int(rng.integers(len(files)))], rng)
+        error = fault(folder / original.name)
+        if error is not None:
+            assert_tells(error, folder)
+            refused += 1
+    assert refused > VARIANTS / 3  # the damage is real
 
 
 def test_the_damage_is_real(sound, tmp_path):

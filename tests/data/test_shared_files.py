@@ -112,3 +112,15 @@ def test_our_recordings_pair_contact_mode_with_gripper_force(path):
         assert (grip[1:][mode[1:] == 2] > 0.05).all()
         assert (grip[1:][mode[1:] == 0] <= 0.05).all()
         assert any(c.tangential is not None and c.tangential.max() > 0 for c in episode.contacts)
+
+
+@needs_files
+@pytest.mark.parametrize(("name", "cube"), [("lift_panda", "cube"), ("stack2021", "cubeA")])
+def test_a_computed_hand_closes_on_the_cube(name, cube):
+    """The files show joints and cubes only; a hand that lifts a cube is at it, and rises with it."""
+    for episode in read(next(p for p in FILES if p.stem == name)):
+        hand, body = (episode.select([f"{x}.{a}" for a in "xyz"]).observations for x in ("tcp", cube))
+        lifted = body[:, 2] > body[0, 2] + 0.03
+        assert lifted.any()
+        assert np.linalg.norm(hand - body, axis=1)[lifted].min() < 0.03
+        assert np.linalg.norm(hand - body, axis=1)[0] > 0.05

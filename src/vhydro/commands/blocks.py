@@ -22,6 +22,7 @@ from vhydro import places
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.dataset import Dataset
+from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.row_groups import imported_pyarrow
 from vhydro.episodes import Episode
 from vhydro.fitted import Fitted, load
@@ -84,6 +85,7 @@ def run_blocks(
     model: Path,
     logs: Path,
     naming: Naming,
+    reading: ReadOptions = DEFAULT,
     options: Mapping[str, Any],
     where: Where,
     overwrite: bool = False,
@@ -94,10 +96,11 @@ def run_blocks(
     a worker finds them by their names.
     """
     imported_pyarrow(out)
-    dataset = opened(str(model), _digest(model), str(logs), _naming(naming))[1]
+    dataset = opened(str(model), _digest(model), str(logs), _naming(naming), _told(reading))[1]
     config = {
         "verb": verb, "model": str(model.resolve()), "digest": _digest(model), "logs": str(logs.resolve()),
-        "naming": _naming(naming), "options": dict(options), "block": where.block, "episodes": len(dataset),
+        "naming": _naming(naming), "reading": _told(reading), "options": dict(options),
+        "block": where.block, "episodes": len(dataset),
         "names": sha256("\n".join(dataset.names).encode()).hexdigest(),
     }  # fmt: skip
     if out.exists() and not out.is_dir():
@@ -116,8 +119,15 @@ def _digest(path: Path) -> str:
 
 
 def _naming(naming: Naming) -> str:
-    told = asdict(naming.resolved()) | {"mapping": None}
-    return json.dumps(told, sort_keys=True)
+    return json.dumps(asdict(naming.resolved()) | {"mapping": None}, sort_keys=True)
+
+
+def _told(reading: ReadOptions) -> str:
+    return json.dumps(asdict(reading), sort_keys=True)
+
+
+def _from_json(text: str) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
 
 
 def _claim(out: Path, config: dict[str, Any], *, overwrite: bool) -> None:
@@ -168,12 +178,11 @@ def _compute(question: places.Question, keys: Sequence[dict], where: Where, out:
 
 
 @lru_cache(1)
-def opened(model: str, digest: str, logs: str, naming: str) -> tuple[Fitted, Dataset]:
+def opened(model: str, digest: str, logs: str, naming: str, reading: str) -> tuple[Fitted, Dataset]:
     """The model and the logs, unread; kept by a worker from block to block."""
     del digest  # tells a model from another that had its name
-    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(naming).items()}
     fitted = load(model)
-    return fitted, Naming(**told).applied(read(logs), fitted.view)
+    return fitted, Naming(**_from_json(naming)).applied(read(logs, **_from_json(reading)), fitted.view)
 
 
 def computed_block(
@@ -183,7 +192,7 @@ def computed_block(
     folder, number = Path(out), int(key["number"])
     if _marker(folder, number).exists():  # computed by a worker that died before it could say so
         return []
-    fitted, logs = opened(config["model"], config["digest"], config["logs"], config["naming"])
+    fitted, logs = opened(*(config[k] for k in ("model", "digest", "logs", "naming", "reading")))
     kinds = tables(fitted)
     found: dict[str, list[Columns]] = {name: [] for name in kinds}
     problems: list[dict[str, str]] = []

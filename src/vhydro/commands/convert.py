@@ -10,6 +10,7 @@ from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.convert import Target, convert
 from vhydro.data.lerobot_write import LeRobotVersion
+from vhydro.data.options import ReadOptions
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,13 @@ class ConvertConfig:
     lerobot_version: LeRobotVersion = "v3.0"
     """v2.1: for LeRobot before 0.4, which current LeRobot refuses."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
 
 def run_convert(config: ConvertConfig) -> None:
     """Converts and says where the result is."""
     written = convert(
         config.path, config.to, config.out, overwrite=config.overwrite, lerobot_version=config.lerobot_version,
-        change=config.naming.usual,
+        change=config.naming.usual, options=config.reading,
     )  # fmt: skip
     print(f"{written}: {len(read(written))} episodes. `vhydro data inspect {written}` shows them.")

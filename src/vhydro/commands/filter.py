@@ -11,6 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from vhydro.commands.blocks import Where, print_totals, run_blocks
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
+from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
@@ -33,6 +34,7 @@ class FilterCommand:
     """Replace the tables of another run that are there."""
     level: float = 0.9
     """Of the intervals."""
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     seed: int = 0
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
     where: OmitArgPrefixes[Where] = field(default_factory=Where)
@@ -43,14 +45,14 @@ def run_filter(config: FilterCommand) -> list[Belief]:
     if config.to == "parquet":
         totals = run_blocks(
             filter_tables, filter_rows, config.out, verb="filter", model=config.model, logs=config.logs,
-            naming=config.naming, options={"seed": config.seed, "level": config.level}, where=config.where,
-            overwrite=config.overwrite,
+            naming=config.naming, reading=config.reading, options={"seed": config.seed, "level": config.level},
+            where=config.where, overwrite=config.overwrite,
         )  # fmt: skip
         print_totals(totals, config.out)
         return []
     config.where.refuse_without_blocks(config.to)
     fitted = load(config.model)
-    logs = config.naming.applied(read(config.logs), fitted.view)
+    logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
     with staged(config.out, ("beliefs.npz", "summary.json")) as folder:
         episodes = list(logs)
         beliefs = fitted.filter_all(episodes, seed=config.seed)

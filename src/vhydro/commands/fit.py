@@ -9,6 +9,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
+from vhydro.data.options import ReadOptions
 from vhydro.fitted import Fitted
 from vhydro.fitting import fit
 from vhydro.learning.start import AUTO
@@ -27,6 +28,7 @@ class FitCommand:
     modes: int | Literal["auto"] = AUTO
     """How many modes; auto: the most that the logs speak for."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     refine: bool = True
     """Whether noise and transitions are refined; without it a fit is a quick look."""
     seed: int = 0
@@ -39,13 +41,14 @@ def run_fit(config: FitCommand) -> Fitted:
     loud = sys.stderr.isatty()
     with locked(config.out.with_name(f".{config.out.name}{LOCK}"), config.out):
         remove_stale(config.out)
-        logs = config.naming.applied(read(config.logs))
+        logs = config.naming.applied(read(config.logs, **vars(config.reading)))
         fitted = fit(
             logs, modes=config.modes, view=view, refine=config.refine, seed=config.seed,
             say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
         )  # fmt: skip
         fitted.save(config.out)
     print(fitted)
+    print("".join(f"note: {note}\n" for note in logs.notes), end="")
     print(config.out)
     return fitted
 

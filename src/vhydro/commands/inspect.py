@@ -14,6 +14,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from vhydro.commands.mapping import Naming, draft
 from vhydro.data import read
 from vhydro.data.inspection import Inspection, inspected, show
+from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.outputs import write_whole
 from vhydro.report.files import plain
@@ -38,13 +39,14 @@ class InspectConfig:
     overwrite: bool = False
     """Replace the mapping that is there."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
 
 def run_inspect(config: InspectConfig) -> None:
     """Prints what was found; status 1 if an episode could not be read."""
     if config.write is not None and config.write.exists() and not config.overwrite:
         raise FileExistsError(f"{config.write} is there already; expected a new file. Give another, or --overwrite.")
-    found = inspected(config.naming.applied(read(config.path)))
+    found = inspected(config.naming.applied(read(config.path, **vars(config.reading))))
     console = Console()
     show(found, console, rows=config.rows)
     if found.first:

@@ -11,6 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from vhydro.commands.blocks import Where, print_totals, run_blocks
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
+from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.fitted import Fitted, load
 from vhydro.laws.constants import constants, table
@@ -37,6 +38,7 @@ class LawsCommand:
     """Replace the tables of another run that are there."""
     seed: int = 0
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     where: OmitArgPrefixes[Where] = field(default_factory=Where)
 
 
@@ -47,13 +49,14 @@ def run_laws(config: LawsCommand) -> Law | None:
             raise ValueError("--to parquet without --out; expected a folder for the tables.")
         totals = run_blocks(
             laws_tables, None, config.out, shared=laws_rows, verb="laws", model=config.model, logs=config.logs,
-            naming=config.naming, options={"seed": config.seed}, where=config.where, overwrite=config.overwrite,
+            naming=config.naming, reading=config.reading, options={"seed": config.seed},
+            where=config.where, overwrite=config.overwrite,
         )  # fmt: skip
         print_totals(totals, config.out)
         return None
     config.where.refuse_without_blocks(config.to)
     fitted = load(config.model)
-    logs = config.naming.applied(read(config.logs), fitted.view)
+    logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
     with nullcontext() if config.out is None else staged(config.out, FILES) as folder:
         law = fitted.laws(list(logs), seed=config.seed)
         if folder is not None:

@@ -11,6 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
+from vhydro.data.options import ReadOptions
 from vhydro.fitted import Fitted, load
 from vhydro.planning import Plan, Proof, Task, certify, fitted, mppi
 from vhydro.report.files import staged, write_json
@@ -30,6 +31,7 @@ class PlanCommand:
     """Folder for actions.csv and plan.json."""
     log: int = 0
     """Which of the logs, from 0."""
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     horizon: int = 16
     candidates: int = 256
     particles: int = 64
@@ -48,7 +50,7 @@ class PlanCommand:
 def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
     """The plan and its proof, after they were printed and written."""
     model, task = load(config.model), task_in(config.task)
-    logs = config.naming.applied(read(config.logs), model.view)
+    logs = config.naming.applied(read(config.logs, **vars(config.reading)), model.view)
     if not 0 <= config.log < len(logs):
         raise ValueError(f"log {config.log} was asked for; {config.logs} holds {len(logs)}, counted from 0.")
     planner = mppi(config.horizon, min(4, config.horizon), config.candidates, config.particles)

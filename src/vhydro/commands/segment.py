@@ -14,6 +14,7 @@ from vhydro.data import read
 from vhydro.data.dataset import Dataset
 from vhydro.data.lerobot_annotate import write_annotated
 from vhydro.data.lerobot_language import Subtask
+from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
@@ -46,6 +47,7 @@ class SegmentCommand:
     seed: int = 0
     """Of the particles, for models that need them."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+    reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     where: OmitArgPrefixes[Where] = field(default_factory=Where)
 
 
@@ -54,13 +56,14 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     if config.to == "parquet":
         totals = run_blocks(
             segment_tables, segment_rows, config.out, verb="segment", model=config.model, logs=config.logs,
-            naming=config.naming, options={"seed": config.seed}, where=config.where, overwrite=config.overwrite,
+            naming=config.naming, reading=config.reading, options={"seed": config.seed},
+            where=config.where, overwrite=config.overwrite,
         )  # fmt: skip
         print_totals(totals, config.out)
         return []
     config.where.refuse_without_blocks(config.to)
     fitted = load(config.model)
-    logs = config.naming.applied(read(config.logs), fitted.view)
+    logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
     if config.to == "lerobot":
         found, rows = _to_lerobot(config, fitted, logs)
     else:

@@ -24,7 +24,7 @@ GUESSED = "No description beside the file: the meaning of its arrays was guessed
 SECONDS = (
     "Time taken as seconds, for nothing tells its unit: say it as time_unit in NAME.channels.json beside the file."
 )
-NO_RATE = "The file tells no rate: dt is 1. Say it in NAME.channels.json beside the file."
+NO_RATE = "The file tells no rate: dt is 1. Say it with --rate, or in NAME.channels.json beside the file."
 WIDEST = 10_000
 
 
@@ -47,19 +47,22 @@ def plain(name: str) -> str:
     return without_unit(name)[0].lower()
 
 
-def guessed_description(table: Table, names: Mapping[str, Sequence[str]]) -> Description:
-    """What the arrays most likely mean; `names` are the column names of those arrays that have some."""
+def guessed_description(table: Table, names: Mapping[str, Sequence[str]], dt: float | None = None) -> Description:
+    """What the arrays most likely mean; `names` are the column names of those arrays that have some.
+
+    `dt`, in seconds, is of a file that tells neither a rate nor times.
+    """
     numeric = {
         k: s for k, s in table.shapes.items() if len(s) in (1, 2) and min(s, default=0) > 0 and is_numeric(table, k)
     }
-    scalars = [k for k, s in table.shapes.items() if s == () and table.array(k).dtype.kind in "biufU"]
+    scalars = [k for k, s in table.shapes.items() if s == () and table.dtype(k).kind in "biufU"]
     tables = {k: s for k, s in numeric.items() if k in names and len(s) == 2}
     if tables and "lengths" not in numeric and len({s[0] for s in numeric.values()}) > 1:
         parts, used = [table_part(k, names[k]) for k in tables], set(tables)
     else:
         part, used = equal_rows(table, numeric, names)
         parts = [part]
-    parts, notes = rated(table, parts, scalars)
+    parts, notes = rated(table, parts, scalars, dt)
     text = [k for k in table.shapes if k == "columns" or k.endswith("_columns")]
     rest = sorted(set(table.shapes) - used - set(scalars) - set(text))
     left = (f"Left out, for their shape fits nothing: {', '.join(rest[:12])}.",) if rest else ()
@@ -67,7 +70,7 @@ def guessed_description(table: Table, names: Mapping[str, Sequence[str]]) -> Des
 
 
 def is_numeric(table: Table, key: str) -> bool:
-    return table.array(key).dtype.kind in "biuf"
+    return table.dtype(key).kind in "biuf"
 
 
 def table_part(key: str, names: Sequence[str]) -> Part:
@@ -108,7 +111,7 @@ def one_channel(shown: tuple[str, str], reference: Reference, group: str) -> Blo
 
 def equal_rows(table: Table, numeric: Mapping[str, tuple[int, ...]], names: Mapping) -> tuple[Part, set[str]]:
     """Arrays of equal length side by side, divided by `lengths` if there is one."""
-    lengths = "lengths" if "lengths" in numeric and table.array("lengths").dtype.kind in "iu" else None
+    lengths = "lengths" if "lengths" in numeric and table.dtype("lengths").kind in "iu" else None
     rows = int(np.sum(table.array("lengths"))) if lengths else common_rows(table, numeric)
     fits = {k: s for k, s in numeric.items() if s[0] == rows and k != lengths and s[1:] < (WIDEST,)}
     episodes = numeric["lengths"][0] if lengths else 1
@@ -164,7 +167,9 @@ def array_block(
     return Block(Reference(key), tuple(Channel(f"{short}_{i + 1}", kind, unit) for i in range(shape[1])))
 
 
-def rated(table: Table, parts: list[Part], scalars: Sequence[str]) -> tuple[list[Part], tuple[str, ...]]:
+def rated(
+    table: Table, parts: list[Part], scalars: Sequence[str], given: float | None = None
+) -> tuple[list[Part], tuple[str, ...]]:
     """The parts with a rate and with the file's single values as info."""
     dt = next((k for k in scalars if plain(k) == "dt"), None)
     fps = next((k for k in scalars if k.lower() in RATES), None)
@@ -173,10 +178,12 @@ def rated(table: Table, parts: list[Part], scalars: Sequence[str]) -> tuple[list
         stated = 1 / stated_rate(table, fps)
     info = {k: k for k in scalars if k not in (dt, fps)}
     timed = [
-        replace(p, info_keys=info, dt=stated or 1.0, time=None) if stated or not p.time else replace(p, info_keys=info)
+        replace(p, info_keys=info, dt=stated or given or 1.0, time=None)
+        if stated or not p.time
+        else replace(p, info_keys=info)
         for p in parts
     ]
-    notes = [NO_RATE] if stated is None and any(p.time is None for p in parts) else []
+    notes = [NO_RATE] if stated is None and given is None and any(p.time is None for p in parts) else []
     notes += [SECONDS] if any(p.time is not None and p.time_unit is None for p in timed) else []
     return timed, tuple(notes)
 

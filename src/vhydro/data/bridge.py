@@ -53,7 +53,8 @@ class BridgeRlds:
         bridge = is_bridge(files[0], first)
 
         load = partial(numbered_record, found, names, features, bridge)
-        return Dataset(self.name, path, names, load, rlds_notes(first, bridge, features))
+        notes = rlds_notes(first, bridge, features)
+        return Dataset(self.name, path, names, load, notes, notes[0])
 
 
 def numbered_record(
@@ -84,7 +85,7 @@ def is_bridge(file: Path, first: Steps) -> bool:
 def rlds_notes(first: Steps, bridge: bool, features: Features) -> tuple[str, ...]:
     unused = [k for k in first.numbers if k.startswith("steps/") and not is_used(k)]
     skipped = sorted({k.removeprefix("steps/") for k in (*first.left_out, *unused)})
-    rate = RATE_NOTE if bridge else "RLDS tells no rate: dt is 1, one second per step. Give yours with `Dataset.map`."
+    rate = RATE_NOTE if bridge else "RLDS tells no rate: dt is 1, one second per step. Say it with --rate."
     guessed = () if features.shapes else ("No features.json beside the file: widths follow from the number of steps.",)
     return (
         (rate, DROPPED_NOTE, *guessed, f"Left out: {', '.join(skipped)}.")
@@ -166,7 +167,7 @@ class BridgeNumpy:
                 path, found=f"{count} trajectories in {size} bytes", expected="at least one, each a dictionary"
             )
         names = tuple(str(i) for i in range(count))
-        return Dataset(self.name, path, names, Trajectories(path, start, count), (RATE_NOTE, IMAGES_NOTE))
+        return Dataset(self.name, path, names, Trajectories(path, start, count), (RATE_NOTE, IMAGES_NOTE), RATE_NOTE)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.data.lerobot_write import LeRobotVersion, write_lerobot
 from vhydro.data.npz_native import write_npz
+from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.read import read
 
 Target = Literal["npz", "lerobot"]
@@ -22,13 +23,16 @@ def convert(
     overwrite: bool = False,
     lerobot_version: LeRobotVersion = "v3.0",
     change: Callable[[Dataset], Dataset] = lambda logs: logs,
+    options: ReadOptions = DEFAULT,
 ) -> Path:
     """The path of what was written: every episode of `path`, changed where that is asked for, whole, or nothing."""
     path = Path(path)
     if to not in get_args(Target):
         raise ValueError(f"cannot convert to {to!r}; expected one of {', '.join(get_args(Target))}.")
+    if out is None and not path.exists() and "*" in path.name:
+        raise ValueError(f"{path} is a pattern; expected a name for the result. Give --out.")
     target = Path(out) if out is not None else default_target(path, to)
-    dataset = change(read(path))
+    dataset = change(read(path, **vars(options)))
     if path.resolve().is_relative_to(target.resolve()):
         raise DataError(
             target,

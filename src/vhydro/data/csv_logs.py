@@ -16,6 +16,7 @@ from vhydro.data.dataset import Dataset
 from vhydro.data.description import beside
 from vhydro.data.errors import DataError
 from vhydro.data.memory import REMEDY, allowance_of
+from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.tables import tabular_dataset
 
 DELIMITERS = (",", ";", "\t")
@@ -30,6 +31,7 @@ class Csv:
     """A text file of numbers with a header line."""
 
     name = "CSV"
+    choices = ("rate",)
 
     def recognises(self, path: Path) -> bool:
         """Whether it is text with a header line and, unless its name says CSV, a line of numbers below."""
@@ -50,9 +52,9 @@ class Csv:
             return True
         return len(lines) == 2 and len(cells[0]) == len(cells[1]) > 1 and any(is_number(cell) for cell in cells[1])
 
-    def open(self, path: Path) -> Dataset:
+    def open(self, path: Path, options: ReadOptions = DEFAULT) -> Dataset:
         table = read_table(path)
-        said = beside(path) or guessed_description(table, {})
+        said = beside(path) or guessed_description(table, {}, options.dt)
         return tabular_dataset(self.name, table, said)
 
 
@@ -73,6 +75,9 @@ class Text:
     file: Path
     columns: dict[str, np.ndarray]
     shapes: dict[str, tuple[int, ...]]
+
+    def dtype(self, key: str) -> np.dtype:
+        return self.columns[key].dtype
 
     def array(self, key: str, episode: str = "") -> np.ndarray:  # noqa: ARG002 (errors of other tables name it)
         return self.columns[key]

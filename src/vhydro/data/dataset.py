@@ -33,6 +33,7 @@ class Dataset:
     names: tuple[str, ...]  # of the episodes, all different
     load: Callable[[int], Episode]
     notes: tuple[str, ...] = ()  # what a reader had to leave out or guess
+    assumed_rate: str = ""  # the note that says so, where no episode tells its rate
 
     def __post_init__(self):
         names = tuple(map(printable, self.names))

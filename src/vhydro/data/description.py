@@ -1,6 +1,6 @@
 """Channel descriptions: a small JSON file that says what the arrays or columns of a log mean.
 
-`NAME.channels.json` beside `NAME.npz` or `NAME.csv`, or `channels.json` for every file of a folder:
+`NAME.channels.json` beside `NAME.npz`, `NAME.csv` or any other, or `channels.json` for every file of a folder:
 
     {"dt": 0.01,
      "episodes": {"lengths": "lengths"},
@@ -12,18 +12,18 @@ A key is the name of an array or column, or of some columns of an array: `table[
 (seconds, or the key of a number) there can be `time`, a key with time stamps, in seconds unless `time_unit` says ms,
 us or ns. `episodes` is `{"lengths": KEY}`, `{"trial": KEY}` or `{"each": [NAME, …]}`; with `each`, `{episode}` in a
 key stands for the name. Several kinds of episode in one file are `parts`: a list of such descriptions, each with a
-`name`.
+`name`. Of ROS 2 bags, whose keys are topics, of ALOHA files and of Zarr stores any entry may be left out.
 """
 
 import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
-from vhydro.data.assembly import translated
+from vhydro.data.assembly import likely_group, translated
 from vhydro.data.errors import DataError
 from vhydro.episodes import Channel
 
@@ -90,17 +90,42 @@ class Description:
     origin: str = ""
 
 
-def beside(path: Path) -> Description | None:
-    """The description that lies beside a file, if there is one."""
+def beside(path: Path, *, partial: bool = False) -> Description | None:
+    """The description that lies beside a file, if there is one; a partial one may leave out dt and observations."""
     for file in (path.with_name(f"{path.stem}.channels.json"), path.with_name("channels.json")):
         if file.is_file():
             with translated(file, "a channel description in JSON"):
                 record = json.loads(file.read_text("utf-8"))
-            return description(record, file)
+            return description(record, file, partial=partial)
     return None
 
 
-def description(record, file: Path) -> Description:
+def overlaid(usual: Description, path: Path, given: float | None, assumed: float, note: str) -> Description:
+    """A format's own description with what lies beside a file put over it; `given` is a dt that was asked for.
+
+    Where nothing tells dt it is `assumed`, and `note` says so.
+    """
+    said = beside(path, partial=True)
+    part, told = usual.parts[0], Part(()) if said is None else said.parts[0]
+    if said is not None and len(said.parts) > 1:
+        raise DataError(path, key=said.origin, found=f"{len(said.parts)} parts", expected="one, as this format has")
+    if told.observations:
+        part = replace(part, observations=tuple(grouped(b) for b in told.observations))
+    named = ("actions", "labels", "info", "info_keys", "time", "lengths", "names", "trial", "name")
+    part = replace(part, **{field: getattr(told, field) for field in named if getattr(told, field)})
+    dt = given or told.dt or (None if part.time else part.dt)
+    notes = (*usual.notes, *(said.notes if said else ()), *(() if dt or part.time else (note,)))
+    time = None if given or told.dt else part.time
+    return Description((replace(part, dt=dt or (None if time else assumed), time=time),), notes)
+
+
+def grouped(block: Block) -> Block:
+    """The block with groups by the names of its channels where none are told."""
+    channels = tuple(replace(c, group=c.group or likely_group(c.name)) for c in block.channels)
+    return replace(block, channels=channels)
+
+
+def description(record, file: Path, *, partial: bool = False) -> Description:
     """The description in a JSON record, or a `DataError` naming the entry that is wrong."""
     wrong = Wrong(file)
     record = wrong.unless(isinstance(record, dict), record, "", "a JSON object")
@@ -117,7 +142,7 @@ def description(record, file: Path) -> Description:
     fine = isinstance(ranks, dict) and all(isinstance(v, int) for v in ranks.values())
     wrong.unless(fine, ranks, "arrays", "an object of NAME: RANK")
     return Description(
-        parts=tuple(part(p, wrong, f"parts[{i}]." if len(parts) > 1 else "") for i, p in enumerate(parts)),
+        parts=tuple(part(p, wrong, f"parts[{i}]." if len(parts) > 1 else "", partial) for i, p in enumerate(parts)),
         notes=tuple(str(n) for n in notes),
         ranks=ranks,
         origin=str(record.get("title", "")) or file.name,
@@ -137,13 +162,15 @@ class Wrong:
         return found if fine else self(found, key, expected)
 
 
-def part(record, wrong: Wrong, at: str) -> Part:
-    """One kind of episode."""
+def part(record, wrong: Wrong, at: str, partial: bool = False) -> Part:
+    """One kind of episode; a partial one has empty fields, groups among them, where nothing is said."""
     wrong.unless(isinstance(record, dict), record, at.rstrip("."), "a JSON object")
     if unknown := sorted(set(record) - set(KNOWN)):
         wrong(unknown, at + unknown[0], f"one of {', '.join(KNOWN)}")
     dt, time = record.get("dt"), record.get("time")
-    wrong.unless((dt is None) != (time is None), [dt, time], at + "dt", "either dt (seconds or a key) or time (a key)")
+    clocks = [x for x in (dt, time) if x is not None]
+    fine = len(clocks) == 1 or (partial and not clocks)
+    wrong.unless(fine, [dt, time], at + "dt", "either dt (seconds or a key) or time (a key)")
     number = is_finite(dt) and dt > 0
     wrong.unless(dt is None or isinstance(dt, str) or number, dt, at + "dt", "a positive number of seconds, or a key")
     wrong.unless(time is None or isinstance(time, str), time, at + "time", "a key")
@@ -151,8 +178,9 @@ def part(record, wrong: Wrong, at: str) -> Part:
     wrong.unless(
         isinstance(unit, str) and unit in TIME_UNITS, unit, at + "time_unit", f"one of {', '.join(TIME_UNITS)}"
     )
-    observed = blocks(record.get("observations"), wrong, at + "observations", "object")
-    wrong.unless(observed, record.get("observations"), at + "observations", "at least one block of channels")
+    told = record.get("observations", [] if partial else None)
+    observed = blocks(told, wrong, at + "observations", "" if partial else "object")
+    wrong.unless(observed or partial, told, at + "observations", "at least one block of channels")
     labels = keys(record.get("labels", {}), wrong, at + "labels")
     constants, info_keys = info(record.get("info", {}), wrong, at + "info")
     return Part(
@@ -161,7 +189,7 @@ def part(record, wrong: Wrong, at: str) -> Part:
         labels={name: Reference.parsed(key) for name, key in labels.items()},
         info=constants,
         info_keys=info_keys,
-        dt=dt,
+        dt=dt if dt is None or isinstance(dt, str) else float(dt),
         time=Reference.parsed(time) if time else None,
         time_unit=TIME_UNITS[unit],
         name=str(record.get("name", "")),
@@ -214,7 +242,7 @@ def block(record, wrong: Wrong, at: str, group: str) -> Block:
         isinstance(record.get("group", group), str), record.get("group", group), f"{at}.group", "a name"
     )
     channels = tuple(Channel(n, kind, u) for n, u in zip(named, units, strict=True))
-    return Block(Reference.parsed(key), channels, scale)
+    return Block(Reference.parsed(key), channels, scale if isinstance(scale, str) else float(scale))
 
 
 def is_finite(value) -> bool:

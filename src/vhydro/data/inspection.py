@@ -12,6 +12,7 @@ from rich.table import Table
 
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
+from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.read import read
 from vhydro.episodes import Channel, Episode
 from vhydro.printable import printable
@@ -98,9 +99,9 @@ def sparkline(values: np.ndarray, width: int = WIDTH) -> str:
     return "".join(" " if np.isnan(m) else BARS[int(p)] for m, p in zip(means, np.nan_to_num(place), strict=True))
 
 
-def inspect(path: Path | str) -> Inspection:
+def inspect(path: Path | str, options: ReadOptions = DEFAULT) -> Inspection:
     """What a file or folder holds."""
-    return inspected(read(path))
+    return inspected(read(path, **vars(options)))
 
 
 def inspected(dataset: Dataset) -> Inspection:

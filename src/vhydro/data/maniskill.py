@@ -53,7 +53,8 @@ class ManiSkill:
         about = About.beside(path)
         first = file.root().group(names[0], episode=names[0])
         notes = (*about.notes, *structure_notes(first))
-        return Dataset(self.name, path, tuple(names), Loader(file, tuple(names), about), notes)
+        assumed = next(iter(about.notes), "")
+        return Dataset(self.name, path, tuple(names), Loader(file, tuple(names), about), notes, assumed)
 
 
 @dataclass(frozen=True)

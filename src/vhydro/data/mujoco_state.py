@@ -30,23 +30,29 @@ class Joint(NamedTuple):
 
 
 @lru_cache(maxsize=8)  # demonstrations share models
-def joints(model: str) -> list[Joint]:
-    """The joints of an MJCF model in the order of its state; none if the text does not tell them for certain."""
+def model_root(model: str) -> ElementTree.Element | None:
+    """The root of an MJCF model; None if the text does not tell its joints for certain."""
     # Without a document type nothing can be defined that expands, and models need none.
-    if len(model) > LARGEST_MODEL or "<!DOCTYPE" in model:
-        return []
+    if len(model) > LARGEST_MODEL or "<!DOCTYPE" in model or "<!ENTITY" in model:
+        return None
     try:
         root = ElementTree.fromstring(model)
     except (ElementTree.ParseError, ValueError, LookupError):
-        return []
+        return None
     world = root.find("worldbody")
     # A default may change a joint's kind, an included file may add joints: neither is followed.
     unsure = any(next(root.iter(tag), None) is not None for tag in ("include", "replicate", "composite", "attach"))
     unsure = unsure or any("type" in j.attrib for d in root.iterfind("default") for j in d.iter("joint"))
-    if world is None or unsure:
-        return []
-    found = list(walk(world))
-    return found if all(j.kind in KINDS for j in found) else []
+    if world is None or unsure or any(j.kind not in KINDS for j in walk(world)):
+        return None
+    return root
+
+
+def joints(model: str) -> list[Joint]:
+    """The joints of an MJCF model in the order of its state; none if the text does not tell them for certain."""
+    root = model_root(model)
+    world = None if root is None else root.find("worldbody")
+    return [] if world is None else list(walk(world))
 
 
 def walk(world: ElementTree.Element) -> Iterator[Joint]:

@@ -108,6 +108,9 @@ class Archive:
         if member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size:
             raise DataError(self.file, key=key, found="two sizes for one array", expected="one size")
 
+    def dtype(self, key: str) -> np.dtype:
+        return self.headers[key].dtype
+
     def array(self, key: str, episode: str = "") -> np.ndarray:
         """The contents, checked against their checksum the first time."""
         if key not in self.loaded:

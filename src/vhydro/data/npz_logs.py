@@ -11,6 +11,7 @@ from vhydro.data.dataset import Dataset
 from vhydro.data.description import Description, beside, description
 from vhydro.data.npz_archive import Archive, is_npz
 from vhydro.data.npz_native import DESCRIPTION, native_dataset
+from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.tables import tabular_dataset
 
 
@@ -18,6 +19,7 @@ class Npz:
     """An npz file of plain arrays."""
 
     name = "npz"
+    choices = ("rate",)
 
     def recognises(self, path: Path) -> bool:
         try:
@@ -25,11 +27,11 @@ class Npz:
         except OSError:
             return False
 
-    def open(self, path: Path) -> Dataset:
+    def open(self, path: Path, options: ReadOptions = DEFAULT) -> Dataset:
         archive = Archive.opened(path)
         if DESCRIPTION in archive.members:
             return native_dataset(self.name, archive)
-        said = beside(path) or well_known(archive) or guessed_description(archive, column_names(archive))
+        said = beside(path) or well_known(archive) or guessed_description(archive, column_names(archive), options.dt)
         return tabular_dataset(self.name, archive, said)
 
 

@@ -1,10 +1,23 @@
 """`read(path)`: any log this package knows, recognised by its content."""
 
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from vhydro.data.dataset import Dataset, enough_memory, joined
 from vhydro.data.errors import DataError
+from vhydro.data.options import DEFAULT, ReadOptions
+from vhydro.episodes import Episode
+
+WILD = "*?["
+RANGE = re.compile(r"(?P<only>\d{1,9})|(?P<first>\d{1,9})?:(?P<last>\d{1,9})?")
+FOREIGN = {
+    b"#ROSBAG V": ("a ROS 1 bag", "Turn it into MCAP with `mcap convert`."),
+    b"SQLite format 3": ("an SQLite file, as older ROS 2 bags are", "Turn it into MCAP with `ros2 bag convert`."),
+}
+SAME_RATE = 1e-6  # relative difference of rates that are one
 
 
 @runtime_checkable
@@ -18,39 +31,161 @@ class Reader(Protocol):
     def open(self, path: Path) -> Dataset: ...
 
 
+@runtime_checkable
+class ChoosingReader(Reader, Protocol):
+    """A format that leaves something open, which options settle."""
+
+    choices: tuple[str, ...]  # the fields of `ReadOptions` it looks at
+
+    def open(self, path: Path, options: ReadOptions = DEFAULT) -> Dataset: ...
+
+
 def readers() -> tuple[Reader, ...]:
     """Every format, the most particular first."""
-    from vhydro.data import bridge, csv_logs, lerobot, maniskill, npz_logs, robomimic
+    from vhydro.data import (
+        aloha,
+        arrow_tables,
+        bridge,
+        csv_logs,
+        lerobot,
+        maniskill,
+        npz_logs,
+        replay_buffer,
+        robomimic,
+        ros_bag,
+    )
 
     return (
-        maniskill.ManiSkill(), robomimic.Robomimic(), lerobot.LeRobot(), bridge.BridgeRlds(), bridge.BridgeNumpy(),
+        maniskill.ManiSkill(), robomimic.Robomimic(), aloha.Aloha(), lerobot.LeRobot(), bridge.BridgeRlds(),
+        bridge.BridgeNumpy(), ros_bag.RosBag(), replay_buffer.ReplayBuffer(), arrow_tables.ArrowTables(),
         npz_logs.Npz(), csv_logs.Csv(),
     )  # fmt: skip
 
 
-def read(path: Path | str) -> Dataset:
-    """The episodes of a file, or of a folder as a whole; nothing is read before it is asked for."""
-    path = Path(path)
+def read(
+    path: Path | str,
+    *,
+    topics: Sequence[str] = (),
+    rate: float | int | None = None,
+    episodes: Sequence[str | int] = (),
+) -> Dataset:
+    """The episodes of a file, of a folder as a whole, or of all that a pattern such as `logs/*.mcap` matches.
+
+    Nothing is read before it is asked for. `topics` are those of a ROS 2 bag that are meant, all that are understood
+    if none is named. `rate`, in rows per second, is that of the clock they are put on, or of a file that tells none; a
+    file that tells has to say the same. `episodes` are names, numbers from 0, or ranges of numbers such as "0:20".
+    """
+    if isinstance(topics, str) or isinstance(episodes, str):
+        raise ValueError(f"topics are {topics!r}, episodes {episodes!r}; expected lists.")
+    given = None if rate is None else float(rate)
+    path, options = Path(path), ReadOptions(tuple(topics), given, tuple(map(str, episodes)))
+    if not path.exists() and any(c in str(path) for c in WILD):
+        whole = _matching(path, options)
+    else:
+        whole = _whole(path, options)
+    return whole.take(chosen_episodes(whole, options.episodes)) if options.episodes else whole
+
+
+def _matching(pattern: Path, options: ReadOptions) -> Dataset:
+    """Everything that a pattern matches, as one; a link that leaves the folder before it is not meant."""
+    plain = next(i for i, part in enumerate(pattern.parts) if any(c in part for c in WILD))
+    folder = Path(*pattern.parts[:plain])
+    try:
+        found = sorted(folder.glob(str(Path(*pattern.parts[plain:]))))
+    except (ValueError, NotImplementedError) as error:
+        raise DataError(pattern, found=f"no pattern ({error})", expected="a path, or one with * and ?") from None
+    top = folder.resolve()
+    mine = [p for p in found if not p.is_symlink() or p.resolve().is_relative_to(top)]
+    if not mine:
+        raise DataError(pattern, found="nothing that matches", expected="files or folders", remedy="Check the pattern.")
+    return joined([_whole(p, options) for p in mine], folder)
+
+
+def chosen_episodes(dataset: Dataset, wanted: Sequence[str]) -> list[int]:
+    """The numbers of the episodes that are meant, in the order they are named."""
+    places = {name: i for i, name in enumerate(dataset.names)}
+    found: list[int] = []
+    for text in wanted:
+        match = RANGE.fullmatch(text)
+        if text in places:
+            found.append(places[text])
+        elif match is None or text == ":":
+            names = ", ".join(dataset.names[:3])
+            raise ValueError(
+                f"{text!r} is no episode of {dataset.path}; expected a name such as {names}, a number from 0 to "
+                f"{len(dataset) - 1}, or a range such as 0:20."
+            )
+        elif match["only"] is not None:
+            found.append(_numbered(dataset, int(match["only"])))
+        else:
+            found += range(len(dataset))[int(match["first"] or 0) : int(match["last"] or len(dataset))]
+    if not found:
+        raise ValueError(f"episodes {list(wanted)} hold none of the {len(dataset)} of {dataset.path}.")
+    return list(dict.fromkeys(found))
+
+
+def _numbered(dataset: Dataset, number: int) -> int:
+    if number >= len(dataset):
+        raise ValueError(f"episode {number} was asked for; {dataset.path} has {len(dataset)}, counted from 0.")
+    return number
+
+
+def _whole(path: Path, options: ReadOptions) -> Dataset:
     if not path.exists():
         raise DataError(path, found="nothing there", expected="a file or a folder", remedy="Check the path.")
     known = readers()
     reader = next((r for r in known if r.recognises(path)), None)
     if reader is not None:
-        return _opened(reader, path)
+        return _opened(reader, path, options)
     names = ", ".join(r.name for r in known)
     if not path.is_dir():
         size = path.stat().st_size
         found = f"{size} bytes that no reader recognises" if size else "an empty file"
-        raise DataError(path, found=found if path.is_file() else "no plain file", expected=f"one of: {names}")
+        what, remedy = _foreign(path) if path.is_file() else ("no plain file", "")
+        raise DataError(path, found=what or found, expected=f"one of: {names}", remedy=remedy)
     parts, others = _recognised_below(path, known)
     if not parts:
         raise DataError(path, found=f"a folder of {others} files, none recognised", expected=f"one of: {names}")
-    return joined([_opened(reader, part) for reader, part in parts], path)
+    return joined([_opened(reader, part, options) for reader, part in parts], path)
 
 
-def _opened(reader: Reader, path: Path) -> Dataset:
+def _foreign(path: Path) -> tuple[str, str]:
+    """What a file is that others read, and how it becomes one that is read here."""
+    with path.open("rb") as file:
+        head = file.read(16)
+    return next((told for start, told in FOREIGN.items() if head.startswith(start)), ("", ""))
+
+
+def _opened(reader: Reader, path: Path, options: ReadOptions) -> Dataset:
+    if options.topics and not (isinstance(reader, ChoosingReader) and "topics" in reader.choices):
+        raise ValueError(f"topics were named for {path}, which is {reader.name}; expected a ROS 2 bag.")
     with enough_memory(path):
-        return reader.open(path)
+        dataset = reader.open(path, options) if isinstance(reader, ChoosingReader) else reader.open(path)
+    if options.rate is None:
+        return dataset
+    notes = tuple(n for n in dataset.notes if n != dataset.assumed_rate)
+    load = AtRate(dataset.load, options.rate, told=not dataset.assumed_rate)
+    return replace(dataset, load=load, notes=notes, assumed_rate="")
+
+
+@dataclass(frozen=True)
+class AtRate:
+    """Loads episodes that have this rate: by their own account, or because it was given where they tell none."""
+
+    load: Callable[[int], Episode]
+    rate: float
+    told: bool
+
+    def __call__(self, index: int) -> Episode:
+        episode = self.load(index)
+        if not self.told:
+            return replace(episode, dt=1 / self.rate)
+        if abs(episode.dt * self.rate - 1) > SAME_RATE:
+            raise ValueError(
+                f"{episode.source} has {1 / episode.dt:g} rows per second by its own account; expected {self.rate:g}, "
+                "as was asked for. Leave the rate out: only bags are put on another clock."
+            )
+        return episode
 
 
 def _recognised_below(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from vhydro.data.columns import Columns
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.data.hdf5 import Group, Hdf5File, in_order, is_hdf5, mapping, plain
+from vhydro.data.mujoco_kinematics import add_hands, hands
 from vhydro.data.mujoco_state import LARGEST_MODEL, state_channels
 from vhydro.data.robosuite_channels import Observables
 from vhydro.episodes import Channel, Contact, Episode
@@ -21,6 +23,8 @@ DEFAULT_RATE = 20.0  # Hz, what robosuite runs at unless told otherwise
 LABELS = ("contact_mode", "phase")
 ROBOTURK = {"joint_velocities": "arm.joint_velocity_target", "gripper_actuations": "gripper.command"}
 UNNAMED = "the states come without a model that names them: channels are numbered state.s1, state.s2, …"
+HAND = "the hand's place, tcp, was computed from the joints by the MuJoCo model in the file"
+ASSUMED = f"no rate given: robosuite's {DEFAULT_RATE:g} Hz is assumed"
 CLOCK_REMEDY = "Give the attribute `dt` of the group `data`, in seconds."
 OSC = {"OSC_POSE": ("dx", "dy", "dz", "drx", "dry", "drz"), "OSC_POSITION": ("dx", "dy", "dz")}
 
@@ -46,7 +50,8 @@ class Robomimic:
         first = file.root().group("data").group(names[0], episode=names[0])
         about = about._replace(model=model_of(first))
         notes = structure_notes(first, about)
-        return Dataset(self.name, path, names, Loader(file, names, about), tuple(notes))
+        assumed = ASSUMED if ASSUMED in notes else ""
+        return Dataset(self.name, path, names, Loader(file, names, about), tuple(notes), assumed)
 
 
 def demos(root: Group) -> list[str]:
@@ -177,9 +182,10 @@ class Demonstration:
         """The channels of `obs`, or of `states` where it has none."""
         if "obs" in self.keys:
             following = self.group.group("next_obs") if "next_obs" in self.keys else None
-            columns = Observables(self.group.group("obs"), following, count).columns()
+            observables = Observables(self.group.group("obs"), following, count)
+            columns = observables.columns()
             if columns.values:
-                return columns
+                return columns if observables.following else self.with_hand(columns, count)
         if "states" not in self.keys:
             raise self.group.fault("obs", f"only {', '.join(self.keys)}", "numbers in obs, or states")
         return self.state_columns(count)
@@ -190,9 +196,22 @@ class Demonstration:
         width = states.shape[1]
         if not width:
             raise self.group.fault("states", "a width of at most 1", "time, positions and velocities")
-        model = model_of(self.group) or self.about.model
-        numbered_states = [Channel(f"state.s{i + 1}", "object") for i in range(width)]
-        return Columns(state_channels(model, width) or numbered_states, [states])
+        named = state_channels(self.model, width)
+        if named is None:
+            return Columns([Channel(f"state.s{i + 1}", "object") for i in range(width)], [states])
+        return self.with_hand(Columns(named, [states]), count)
+
+    def with_hand(self, columns: Columns, count: int) -> Columns:
+        """The columns and, where none shows the hand, its place by the model and the states."""
+        if "states" in self.keys and not shows_hand(columns.channels) and hands(self.model):
+            states = self.states(count)[:, 1:]
+            if state_channels(self.model, states.shape[1]) is not None:
+                add_hands(columns, self.model, states)
+        return columns
+
+    @cached_property
+    def model(self) -> str:
+        return model_of(self.group) or self.about.model
 
     def states(self, count: int) -> np.ndarray:
         if self.read_states is None:
@@ -219,6 +238,10 @@ class Demonstration:
         found = {"task": self.about.task, "robot": self.about.robot, "seed": self.about.seed}
         found |= {name: self.group.attribute(name) for name in ("success", "mode")}
         return plain({k: v for k, v in found.items() if v is not None and v != ""})
+
+
+def shows_hand(channels: Sequence[Channel]) -> bool:
+    return any(c.name == "tcp.x" for c in channels)
 
 
 def commands(demo: Group, keys: list[str], controller: str) -> tuple[np.ndarray, tuple[Channel, ...]]:
@@ -287,10 +310,12 @@ def structure_notes(demo: Group, about: About) -> list[str]:
         notes.append(DROPPED_NOTE)
     if obs and obs.has_images:
         notes.append("images are left out")
-    if not (obs and obs.used) and "states" in keys:
-        width = (demo.shape("states") or (0,))[-1] - 1
-        notes += [] if state_channels(about.model, width) else [UNNAMED]
+    if "states" in keys:
+        named = state_channels(about.model, (demo.shape("states") or (0,))[-1] - 1)
+        notes += [UNNAMED] if named is None and not (obs and obs.used) else []
+        shown = obs is not None and (obs.following is not None or "robot0_eef_pos" in obs.used)
+        notes += [HAND] if named is not None and hands(about.model) and not shown and not shows_hand(named) else []
     if about.dt is None and demo.attribute("dt") is None:
         clock = "the rate is taken from the states' clock"
-        notes.append(clock if "states" in keys else f"no rate given: robosuite's {DEFAULT_RATE:g} Hz is assumed")
+        notes.append(clock if "states" in keys else ASSUMED)
     return notes

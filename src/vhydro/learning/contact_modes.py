@@ -239,4 +239,4 @@ def together_of(
     Such a body is not glued to the hand: it slips, tilts and catches up, the more the faster the hand goes.
     """
     held = np.array([[name == n and n not in MACHINE for n in things.names] for name in things.of_channel])
-    return ((held[:, None] & held[None]) & couples[:, None, None]).any(-1)
+    return np.any((held[:, None] & held[None]) & couples[:, None, None], axis=-1)
