@@ -133,7 +133,7 @@ def parquet_layout(path: Path) -> tuple[int, Any, dict[str, int]]:
 
     metadata = parquet.read_metadata(path)
     schema = metadata.schema.to_arrow_schema()
-    names = set(schema.names)
+    names = frozenset(schema.names)
     lists = {f.name for f in schema if f.type.num_fields == 1}
     counts: Counter[str] = Counter()
     if lists:
