@@ -64,6 +64,15 @@ class Shooter:
         kept = np.where(dropped, 0.0, 1.0)[:, None, None]
         return Shooter(self.form, self.windows._replace(weights=self.windows.weights * kept), self.dt, self.substeps)
 
+    def only(self, kept: np.ndarray) -> "Shooter":
+        """The same with some of the windows alone, in order, padded with nothing to whole lanes."""
+        room = LANES * max(1, -(-int(kept.sum()) // LANES))
+
+        def some(values: np.ndarray) -> np.ndarray:
+            return np.pad(values[kept], [(0, room - int(kept.sum()))] + [(0, 0)] * (values.ndim - 1))
+
+        return Shooter(self.form, Windows(*map(some, self.windows)), self.dt, self.substeps)
+
     def _stretches(self):
         """Every (lanes, first chunk, samples) that has something to be followed."""
         for lane in range(0, len(self.last), LANES):

@@ -10,6 +10,7 @@ from vhydro.laws.smoothing import Smooth
 
 MOST_ERROR = 0.25  # balanced error of a place that still counts as what separates a mode from the others
 REST_SHARE = 0.05  # of the fastest mode's speed, below which a mode is at rest …
+SHORTEST_REST = 6  # samples
 SLOW_SHARE = 0.25  # … or below this, if noise alone would look as fast
 
 
@@ -47,7 +48,15 @@ def at_rest(modes: np.ndarray, velocity: np.ndarray, noise: np.ndarray) -> tuple
     speeds = np.array([_speed(weights[..., m], velocity) for m in range(modes.shape[-1])])
     top = np.max(speeds[np.isfinite(speeds)], initial=0.0)
     slow = (speeds < SLOW_SHARE * top) & (speeds < 1.5 * noise.max())
-    return tuple(int(m) for m in np.flatnonzero((speeds < REST_SHARE * top) | slow))
+    # An impact passes through zero speed and does not stay there.
+    lasts = np.array([_typical_run(labels(modes) == m) >= SHORTEST_REST for m in range(modes.shape[-1])])
+    return tuple(int(m) for m in np.flatnonzero(((speeds < REST_SHARE * top) | slow) & lasts))
+
+
+def _typical_run(on: np.ndarray) -> float:
+    """The length of the stretch that a typical sample of a mode is in."""
+    lengths = np.sort(run_lengths(on))
+    return float(lengths[np.searchsorted(np.cumsum(lengths), 0.5 * lengths.sum())]) if len(lengths) else 0.0
 
 
 def sort_modes(modes: np.ndarray, smooth: Smooth, base: int, resting: tuple[int, ...]) -> Sorted:

@@ -164,7 +164,7 @@ def _candidate(
 ) -> Candidate:
     """So many modes as the problem has, found in some logs and judged by others."""
     found = find_modes(train, problem, config, seed=seed)
-    law = law_of_modes(found, problem, replace(config.laws, estimator="weak"))
+    law = law_of_modes(found, problem, replace(config.laws, estimator="weak", held_out=False))
     evidence = evidence_per_value(law.as_model(), episodes_of(validation, problem), config, seed=seed)
     count = len(problem.modes)
     return Candidate(problem, found, Tried(count, evidence, count - len({m for m, _ in law.problems})))

@@ -6,15 +6,16 @@ from typing import Literal
 import numpy as np
 
 from vhydro.laws.as_model import Circumstances
-from vhydro.laws.estimate import Estimate, ShootingConfig, shooting, sorted_by_motion, weak_estimate
+from vhydro.laws.estimate import Estimate, ShootingConfig, first_states, shooting, sorted_by_motion, weak_estimate
 from vhydro.laws.form import is_kinetic
 from vhydro.laws.guards import Sorted, directions, labels, run_lengths
+from vhydro.laws.held_out import MOST_EXCESS, Horizon, folds, predicted
 from vhydro.laws.lasso import LassoConfig, lasso_law
 from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
 from vhydro.laws.tracks import Tracks, prepared
-from vhydro.library import Monomial, slope
+from vhydro.library import Custom, Monomial, slope
 
 FEWEST_SAMPLES = 30  # of a mode, for its law to be sought
 SHORTEST_CONTACT = 2.5  # samples: a spring whose contact is shorter leaves no trace between two of them
@@ -32,6 +33,7 @@ class LawsConfig:
     """How laws are fitted."""
 
     estimator: Estimator = "shooting"
+    held_out: bool = True  # whether held-out episodes are predicted; without it no mode is marked by them
     shooting: ShootingConfig = field(default_factory=ShootingConfig)
     lasso: LassoConfig = field(default_factory=LassoConfig)
 
@@ -44,13 +46,21 @@ def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsCon
 
 def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
     """The same, from a recording that is ready."""
+    try:
+        return _recovered(tracks, problem, config)
+    except (np.linalg.LinAlgError, ZeroDivisionError, FloatingPointError) as error:
+        raise ValueError(
+            f"these data do not determine a law ({type(error).__name__}: {error}); expected motions that tell the "
+            "candidate terms apart. Leave terms out of the library, ask for fewer modes, or give richer episodes."
+        ) from error
+
+
+def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
     refuse_library(tracks, problem)
+    if config.estimator != "shooting":
+        _refuse_coupled_momenta(problem)
     if config.estimator == "lasso":
-        sorted_modes, base = sorted_by_motion(tracks)
-        form, theta, support = lasso_law(tracks, problem, sorted_modes, base, config.lasso)
-        # The Lasso gives no errors: NaN, and not 0, which would say that its numbers were given.
-        unknown = np.diag(np.where(support & form.free, np.nan, 0.0))
-        found = Estimate(form, theta, support, unknown, np.nan)
+        found = _lasso_estimate(tracks, problem, config.lasso)
     elif config.estimator == "weak":
         found = weak_estimate(tracks, problem, config.shooting.bump)
     else:
@@ -58,11 +68,30 @@ def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
     return law_of(found, tracks, problem, config)
 
 
+def _lasso_estimate(tracks: Tracks, problem: Problem, config: LassoConfig) -> Estimate:
+    sorted_modes, base = sorted_by_motion(tracks)
+    form, theta, support = lasso_law(tracks, problem, sorted_modes, base, config)
+    # The Lasso gives no errors: NaN, and not 0, which would say that its numbers were given.
+    unknown = np.diag(np.where(support & form.free, np.nan, 0.0))
+    episodes, times = tracks.modes.shape[:2]
+    samples = np.stack(np.meshgrid(np.arange(episodes), np.arange(times), indexing="ij"), -1).reshape(-1, 2)
+    thetas = []
+    for train, _ in folds(samples, np.ones(len(samples)), episodes, times):
+        some = tracks._replace(modes=tracks.modes * train.reshape(episodes, times, 1))
+        thetas.append(lasso_law(some, problem, sorted_modes, base, config)[1])
+    return Estimate(form, theta, support, unknown, np.nan, folds=tuple(thetas))
+
+
 def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
     """An estimate as a law, with what is doubtful in it and how it was measured."""
     sorted_modes, _ = sorted_by_motion(tracks)
     theta, negative = _without_negative_friction(found)
     doubts = [*_problems(found, tracks, problem, config.shooting.lengths[0], sorted_modes.unexplained), *negative]
+    horizons: tuple[Horizon, ...] = ()
+    if config.held_out:
+        horizons = _predicted(found, tracks, len(problem.modes))
+        doubts += _unpredicted(found, horizons, doubts, problem)
+    doubts = [*dict.fromkeys((*doubts, *_inherited(found, doubts, problem)))]
     return Law(
         problem.coordinates,
         problem.units,
@@ -77,7 +106,55 @@ def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig
         tuple(doubts),
         tuple(_notes(found)),
         _circumstances(found, tracks, sorted_modes),
+        horizons,
     )
+
+
+def _predicted(found: Estimate, tracks: Tracks, modes: int) -> tuple[Horizon, ...]:
+    """How the law predicts held-out windows; empty where its masses do not even let it be simulated."""
+    kinetic = [i for i, e in enumerate(found.form.entries) if e.is_kinetic]
+    thetas = [_physical(found, theta) for theta in found.folds]
+    if not all((theta[kinetic] > 0).all() for theta in thetas):
+        return ()
+    offered = first_states(found.form, tracks, found.theta)
+    offered += [] if found.states is None else [found.states]
+    return predicted(found.form, thetas, tracks, modes, offered)
+
+
+def _physical(found: Estimate, theta: np.ndarray) -> np.ndarray:
+    """Parameters as the law has them: friction that gives energy counts as none."""
+    return _without_negative_friction(found._replace(theta=theta))[0]
+
+
+def _unpredicted(found: Estimate, horizons: tuple[Horizon, ...], doubts: list, problem: Problem):
+    """Every mode whose law is not borne out by held-out episodes, with the horizon and the excess."""
+    doubtful = {mode for mode, _ in doubts}
+    for mode in range(len(problem.modes)):
+        if mode in doubtful or mode in found.form.resting:
+            continue
+        excess = horizons[0].by_mode[mode] if horizons else None
+        if excess is None:
+            yield mode, "not checked on held-out data: too few episodes, or too short ones"
+        elif excess > MOST_EXCESS:
+            yield mode, exceeded(horizons[0], excess)
+
+
+def exceeded(horizon: Horizon, excess: float) -> str:
+    """Why a law is not borne out, in words."""
+    return (
+        f"over {horizon.seconds:.3g} s of held-out data it errs by {excess:.2g} times what sensor noise allows "
+        f"({100 * horizon.error:.2g} % of how far things move)"
+    )
+
+
+def _inherited(found: Estimate, doubts: list, problem: Problem):
+    """The doubts of the base law, for every mode that adds to it."""
+    base = found.form.base
+    if not found.form.additive or base not in {mode for mode, _ in doubts}:
+        return
+    for block in found.form.blocks:
+        if block.mode not in {mode for mode, _ in doubts}:
+            yield block.mode, f"it shares parameters with {problem.modes[base]}, which is not identified"
 
 
 def _circumstances(found: Estimate, tracks: Tracks, sorted_modes: Sorted) -> Circumstances:
@@ -172,7 +249,8 @@ def _sum_to_one(modes: np.ndarray) -> bool:
 
 
 def _refuse_still_inputs(recording: Recording, problem: Problem) -> None:
-    n, still = problem.positions, recording.actions.std((0, 1)) == 0
+    n, actions = problem.positions, recording.actions.reshape(-1, recording.actions.shape[-1])
+    still = np.ptp(actions, axis=0) <= 1e-9 * np.abs(actions).max(0, initial=0.0)
     for i in range(n):
         forces = problem.port[n + i]
         anchors = np.isfinite(forces) & (forces != 0)
@@ -181,6 +259,17 @@ def _refuse_still_inputs(recording: Recording, problem: Problem) -> None:
             raise ValueError(
                 f"no force along {problem.coordinates[i]!r} ever varies; expected an input that does, or a known "
                 "friction. Without one the mass has no scale: give episodes with a varying input."
+            )
+
+
+def _refuse_coupled_momenta(problem: Problem) -> None:
+    """Raises on a product of two momenta: to first order, as the weak form has it, its mass would come out wrong."""
+    n = problem.positions
+    for term in problem.library:
+        if isinstance(term, Monomial) and np.count_nonzero(term.powers[n:]) > 1:
+            raise ValueError(
+                f"the library has {term.text(problem.coordinates)!r}, a coupled inertia, which this estimator cannot "
+                "find; expected terms of one momentum. Leave it out and use estimator='lagrange', which finds M(q)."
             )
 
 
@@ -198,6 +287,11 @@ def refuse_library(tracks: Tracks, problem: Problem) -> None:
     z = z[:, np.isfinite(z).all(0) & (tracks.modes.sum(-1) > 0)]
     slopes = [np.concatenate([np.broadcast_to(slope(t, i, z), z[0].shape) for i in range(2 * n)]) for t in library]
     for term, column in zip(library, slopes, strict=True):
+        if isinstance(term, Custom) and np.nan_to_num(column.reshape(2 * n, -1)[n:]).any():
+            raise ValueError(
+                f"the term {term.label!r} depends on momenta; expected a term of one's own to be a function of the "
+                "positions. Write momenta as monomials, or leave it out."
+            )
         if not np.isfinite(column).all() or not column.any():
             share = 1 - np.isfinite(column).mean()
             raise ValueError(
@@ -250,15 +344,19 @@ def _problems(found: Estimate, tracks: Tracks, problem: Problem, shortest: int, 
 
 
 def _vague(found: Estimate, errors: np.ndarray, block: int) -> str:
-    """Which leading coefficient is not known to within half its size; empty where all are."""
+    """Which leading coefficient is not known to within half its size; empty where all are.
+
+    Masses lead in every mode, those of the base in modes that add to it too; of a contact also its energy.
+    """
+    shared = (-1, block) if found.form.additive else (block,)
     for i, e in enumerate(found.form.entries):
-        leading = e.is_kinetic if block < 0 else e.block == block and e.kind == "energy"
+        leading = (e.is_kinetic and e.block in shared) or (block >= 0 and e.block == block and e.kind == "energy")
         if leading and found.support[i] and not np.isfinite(found.theta[i]):
             return "a coefficient is not finite"
-        if leading and found.support[i] and errors[i] > VAGUE * abs(found.theta[i]):
-            return f"a coefficient of its energy is {found.theta[i]:.3g} ± {errors[i]:.2g}"
         if leading and e.is_kinetic and not found.theta[i] > 0:
             return f"its inverse mass is {found.theta[i]:.3g}, not positive"
+        if leading and found.support[i] and errors[i] > VAGUE * abs(found.theta[i]):
+            return f"a coefficient of its energy is {found.theta[i]:.3g} ± {errors[i]:.2g}"
     return ""
 
 

@@ -21,6 +21,9 @@ def text(law: Law) -> str:
     """The law of every mode as lines of text: its Hamiltonian, then its equations of motion."""
     parts = [_mode_text(law, mode, latex=False) for mode in range(len(law.modes))]
     fit = [] if law.chi_square is None else [f"misfit over sensor noise: χ² = {law.chi_square:.3f}"]
+    if law.held_out:
+        each = "; ".join(f"{h.excess:.2f} over {h.seconds:.3g} s" for h in law.held_out)
+        fit.append(f"held-out episodes, misfit of nine windows in ten over what noise leaves: {each}")
     return "\n\n".join(["\n".join(p) for p in parts] + ["\n".join([*fit, *law.notes])]).strip() + "\n"
 
 
