@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vhydro.laws.form import Form
+from vhydro.laws.form import AnyForm
 from vhydro.laws.shooting import CHUNK, LANES, followed, sensed
 from vhydro.laws.windows import Windows
 
@@ -40,7 +40,7 @@ class Fit(NamedTuple):
 class Shooter:
     """Windows, and how a law is followed through them."""
 
-    def __init__(self, form: Form, windows: Windows, dt: float, substeps: int):
+    def __init__(self, form: AnyForm, windows: Windows, dt: float, substeps: int):
         self.form, self.windows, self.dt, self.substeps = form, windows, dt, substeps
 
     @cached_property

@@ -8,7 +8,7 @@ import numpy as np
 
 from vhydro.laws import weak
 from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
-from vhydro.laws.form import Form, form_of, is_kinetic, momentum_degree
+from vhydro.laws.form import AnyForm, Form, form_of, is_kinetic, momentum_degree
 from vhydro.laws.guards import Sorted, at_rest, labels, run_lengths, sort_modes
 from vhydro.laws.held_out import folds, smoothed_states
 from vhydro.laws.problem import Problem
@@ -38,7 +38,7 @@ class ShootingConfig:
 class Estimate(NamedTuple):
     """A hybrid law's parameters with their uncertainty, and how well it fits."""
 
-    form: Form
+    form: AnyForm
     theta: np.ndarray
     support: np.ndarray  # which entries are part of the law
     covariance: np.ndarray  # (entries, entries); 0 for what is known or left out
@@ -241,7 +241,7 @@ class Stage(NamedTuple):
         return float(self.kept.used.sum() / max(self.whole.used.sum(), 1))
 
 
-def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, select: bool = True) -> Estimate:
+def shot(form: AnyForm, tracks: Tracks, theta, support, config: ShootingConfig, *, select: bool = True) -> Estimate:
     """The estimate that shooting reaches from a first guess, through windows as long as the law can follow."""
     states = first_states(form, tracks, theta)
     best: Any = None  # the last stage that could be trusted
@@ -268,7 +268,7 @@ def _is_worse(stage: Stage, than: Stage) -> bool:
     return bool(worse or stage.share_kept < 0.8 * than.share_kept)
 
 
-def _stage(form: Form, tracks: Tracks, theta, support, states: list[np.ndarray], length: int, config) -> Stage:
+def _stage(form: AnyForm, tracks: Tracks, theta, support, states: list[np.ndarray], length: int, config) -> Stage:
     windows, where = cut(form, tracks, length)
     if not (windows.weights > 0).any():
         raise ValueError(
@@ -324,18 +324,12 @@ def _misfit(shooter: Shooter, fit: Fit) -> float:
     return float(fit.course.misfit[shooter.used].sum())
 
 
-def _optional(form: Form) -> np.ndarray:
-    """Which of the free entries a law may do without."""
-    entries = [e for e, free in zip(form.entries, form.free, strict=True) if free]
-    return np.array([(e.kind == "energy" and not e.is_kinetic) or e.kind == "port" for e in entries])
-
-
-def _penalty(form: Form, freedom: float) -> float:
+def _penalty(form: AnyForm, freedom: float) -> float:
     """The extended BIC's price of one entry: it pays for the data's size and for how many were on offer."""
-    return float(np.log(freedom) + 2 * np.log(max(_optional(form).sum(), 1)))
+    return float(np.log(freedom) + 2 * np.log(max(form.optional.sum(), 1)))
 
 
-def first_states(form: Form, tracks: Tracks, theta: np.ndarray) -> list[np.ndarray]:
+def first_states(form: AnyForm, tracks: Tracks, theta: np.ndarray) -> list[np.ndarray]:
     """States to start windows from, each (episodes, times, coordinates): smoothed a little, more, and much."""
     moving = [(i, e.term) for i, e in enumerate(form.entries) if is_kinetic(e.term)]
     kinetic = {term.powers.index(2) - form.positions: theta[i] for i, term in moving}
@@ -366,21 +360,21 @@ def _hopeless(shooter: Shooter, theta: np.ndarray, starts: np.ndarray, config: S
     return ~(ratio <= max(usual, 1.0) * (1 + config.worst * np.sqrt(2 / np.maximum(shooter.freedom, 1))))
 
 
-def _choice(form: Form, fit: Fit, normal: Normal, scale: float, freedom: float) -> Choice:
+def _choice(form: AnyForm, fit: Fit, normal: Normal, scale: float, freedom: float) -> Choice:
     """The support that the linearised problem asks for, every subset tried."""
-    theta, optional = fit.theta[form.free], _optional(form)
+    theta, optional = fit.theta[form.free], form.optional[form.free]
     gram, cross = normal.gram / scale, (normal.cross + normal.gram @ theta) / scale
     square = freedom + float(2 * normal.cross @ theta + theta @ normal.gram @ theta) / scale
     return best_subset(gram, cross, square, _penalty(form, freedom), always=~optional, optional=optional)
 
 
-def _adopted(form: Form, theta: np.ndarray, support: np.ndarray, chosen: Choice) -> tuple[np.ndarray, np.ndarray]:
+def _adopted(form: AnyForm, theta: np.ndarray, support: np.ndarray, chosen: Choice) -> tuple[np.ndarray, np.ndarray]:
     theta, support = theta.copy(), support.copy()
     theta[form.free], support[form.free] = chosen.theta, chosen.support
     return theta, support
 
 
-def _estimate(form: Form, stage: Stage, support: np.ndarray, states: np.ndarray, select: bool) -> Estimate:
+def _estimate(form: AnyForm, stage: Stage, support: np.ndarray, states: np.ndarray, select: bool) -> Estimate:
     stage, support, thetas = _borne_out_by_folds(form, stage, support, states.shape, select)
     fit, active = stage.fit, support & form.free
     chi_square = _misfit(stage.kept, fit) / max(stage.kept.freedom.sum() - support.sum(), 1)
@@ -415,14 +409,14 @@ class Quadratic(NamedTuple):
 
 
 def _borne_out_by_folds(
-    form: Form, stage: Stage, support: np.ndarray, shape, select: bool
+    form: AnyForm, stage: Stage, support: np.ndarray, shape, select: bool
 ) -> tuple[Stage, np.ndarray, list]:
     """The stage without terms that do not help to predict held-out windows, its support, and every fold's parameters.
 
     One step of Gauss–Newton from the fit to all windows leads to the fit without some of them.
     """
     parts = folds(stage.where, stage.kept.last, *shape[:2])
-    optional = np.array([e.kind == "energy" and not e.is_kinetic for e in form.entries])
+    optional = form.optional & np.array([e.kind != "port" for e in form.entries])
     while True:
         active = support & form.free
         theta, halves = stage.fit.theta[active], _halves(stage, active, parts)

@@ -1,11 +1,13 @@
 """The parameters of a hybrid law: a base law, and what every other mode adds to it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 
+from vhydro.lagrangian import Lagrangian
 from vhydro.laws.problem import Problem
 from vhydro.library import Library, Monomial, Penetration, Term
 
@@ -22,6 +24,10 @@ class Guard:
     @property
     def sign(self) -> float:
         return 1.0 if self.side == "above" else -1.0
+
+    def along(self, z: Sequence) -> Any:
+        """The position, or of velocities its rate."""
+        return z[self.axis]
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,15 @@ class Form:
     def free(self) -> np.ndarray:
         """Which entries are estimated."""
         return np.isnan(self.known)
+
+    @cached_property
+    def optional(self) -> np.ndarray:
+        """Which entries a law may do without."""
+        entries = self.entries
+        return self.free & np.array([(e.kind == "energy" and not e.is_kinetic) or e.kind == "port" for e in entries])
+
+
+AnyForm = Form | Lagrangian
 
 
 def is_kinetic(term: Term | None) -> TypeGuard[Monomial]:

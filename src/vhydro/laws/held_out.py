@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from vhydro.laws.descent import Shooter, started
-from vhydro.laws.form import Form
+from vhydro.laws.form import AnyForm
 from vhydro.laws.guards import labels
 from vhydro.laws.shooting import substeps
 from vhydro.laws.smoothing import local_polynomial
@@ -20,7 +20,7 @@ from vhydro.laws.windows import SHORTEST, cut
 
 HORIZONS = (0.5, 1.0)  # s: the first decides, the second is reported
 SHARE = 0.9  # of the windows that have to be explained
-MOST_EXCESS = 1.5  # times what noise leaves in that share of the windows
+MOST_EXCESS = 1.4  # times what noise leaves in that share of the windows
 FOLDS = 3  # every episode is held out in one of them
 LAST_PART = 0.75  # of a single episode: what comes after is held out
 FEWEST_WINDOWS = 4
@@ -52,7 +52,7 @@ def folds(where: np.ndarray, length: np.ndarray, episodes: int, times: int) -> l
 
 
 def predicted(
-    form: Form, thetas: list[np.ndarray], tracks: Tracks, modes: int, states: list[np.ndarray]
+    form: AnyForm, thetas: list[np.ndarray], tracks: Tracks, modes: int, states: list[np.ndarray]
 ) -> tuple[Horizon, ...]:
     """How the laws of every fold predict the windows that were held out of it; empty where nothing can be.
 
@@ -125,7 +125,7 @@ def _present(tracks: Tracks, where: np.ndarray, length: np.ndarray, modes: int) 
     return np.array([[(row == m).sum() >= TOUCHED for m in range(modes)] for row in rows]).reshape(-1, modes)
 
 
-def _of_mode(form: Form, mode: int, ratio, judged, present, usual: float) -> float | None:
+def _of_mode(form: AnyForm, mode: int, ratio, judged, present, usual: float) -> float | None:
     """The excess of the windows about a mode: of the base those that are about nothing else, where there are some."""
     own = judged & present[:, mode]
     alone = own & (present.sum(1) == 1)

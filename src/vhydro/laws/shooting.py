@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vhydro.laws.form import Form
+from vhydro.lagrangian import Lagrangian
+from vhydro.laws.form import AnyForm
 from vhydro.library import Penetration, slope
 
 LANES, CHUNK = 32, 60
@@ -21,8 +22,10 @@ LARGEST_TURN = 0.3  # rad of the stiffest contact in one step of integration
 State = tuple  # one scalar for each coordinate
 
 
-def field(form: Form, theta, on, z: State, action) -> State:
+def field(form: AnyForm, theta, on, z: State, action) -> State:
     """ż of the law with some of its blocks on."""
+    if isinstance(form, Lagrangian):
+        return tuple(jnp.asarray(x) for x in form.field(theta, on, z, action))
     n = form.positions
     gradient, drag, push = [0.0] * (2 * n), [0.0] * n, [0.0] * n
     base = 1.0 if form.additive else 1.0 - sum(on)
@@ -45,8 +48,10 @@ def field(form: Form, theta, on, z: State, action) -> State:
     return tuple(jnp.asarray(x) for x in (*velocity, *force))
 
 
-def substeps(form: Form, theta: np.ndarray, dt: float, largest_turn: float = LARGEST_TURN) -> int:
+def substeps(form: AnyForm, theta: np.ndarray, dt: float, largest_turn: float = LARGEST_TURN) -> int:
     """How many steps of integration a sample of dt seconds takes, for its stiffest contact to be followed."""
+    if isinstance(form, Lagrangian):
+        return max(1, int(np.ceil(form.stiffest(theta) * dt / largest_turn)))
     mass = min(0.5 / theta[i] for i, e in enumerate(form.entries) if e.is_kinetic)
     springs = [theta[i] for i, e in enumerate(form.entries) if isinstance(e.term, Penetration) and e.term.power == 2]
     turn = np.sqrt(max(springs, default=0.0) / mass) * dt if mass > 0 and max(springs, default=0.0) > 0 else 0.0
@@ -57,7 +62,7 @@ def moved(z: State, rate: State, time) -> State:
     return tuple(x + time * v for x, v in zip(z, rate, strict=True))
 
 
-def runge_kutta(form: Form, theta, on, z: State, action, time) -> State:
+def runge_kutta(form: AnyForm, theta, on, z: State, action, time) -> State:
     """The state `time` later by RK4; its stages are a loop, which compiles four times as fast as four copies."""
 
     def stage(carry, weights):
@@ -70,10 +75,10 @@ def runge_kutta(form: Form, theta, on, z: State, action, time) -> State:
     return jax.lax.scan(stage, (none, z), stages)[0][1]
 
 
-def depths(form: Form, theta, z: State) -> list:
+def depths(form: AnyForm, theta, z: State) -> list:
     """How deep z is in every block's contact; of a block without a guard, nothing that changes sign."""
     return [
-        b.guard.sign * (z[b.guard.axis] - theta[form.places[i]]) if b.guard else jnp.ones_like(z[0])
+        b.guard.sign * (b.guard.along(z) - theta[form.places[i]]) if b.guard else jnp.ones_like(z[0])
         for i, b in enumerate(form.blocks)
     ]
 
@@ -95,15 +100,15 @@ def crossing(before, before_rate, after, after_rate, time):
     return jnp.where(before * after < 0, 0.5 * (low + high) * time, time)
 
 
-def _crossings(form: Form, theta, on, z: State, whole: State, action, time) -> list:
+def _crossings(form: AnyForm, theta, on, z: State, whole: State, action, time) -> list:
     """When each contact begins or ends inside a step from z to `whole`."""
     rate, last = field(form, theta, on, z, action), field(form, theta, on, whole, action)
     begun, ended = depths(form, theta, z), depths(form, theta, whole)
     guards = [(i, b.guard) for i, b in enumerate(form.blocks) if b.guard]
-    return [crossing(begun[i], g.sign * rate[g.axis], ended[i], g.sign * last[g.axis], time) for i, g in guards]
+    return [crossing(begun[i], g.sign * g.along(rate), ended[i], g.sign * g.along(last), time) for i, g in guards]
 
 
-def step(form: Form, theta, set_on, z: State, action, time) -> State:
+def step(form: AnyForm, theta, set_on, z: State, action, time) -> State:
     """The state `time` later, through at most one beginning or end of a contact."""
     begun = depths(form, theta, z)
     on = [jnp.where(d > 0, 1.0, 0.0) if b.guard else s for b, d, s in zip(form.blocks, begun, set_on, strict=True)]
@@ -116,7 +121,7 @@ def step(form: Form, theta, set_on, z: State, action, time) -> State:
     there = runge_kutta(form, theta, on, z, action, split)
     # One Newton step on the depth of the contact that changes puts the split on its surface, derivative included.
     near, speed = depths(form, theta, there), field(form, theta, on, there, action)
-    late = [near[i] / jnp.where(speed[g.axis] == 0, 1.0, g.sign * speed[g.axis]) for i, g in guards]
+    late = [near[i] / jnp.where(g.along(speed) == 0, 1.0, g.sign * g.along(speed)) for i, g in guards]
     changes = [(t <= first) & (t < time) for t in times]
     shift = sum(jnp.where(c, -x, 0.0) for c, x in zip(changes, late, strict=True))
     shift = jnp.clip(shift, -split, time - split)
@@ -129,7 +134,7 @@ def step(form: Form, theta, set_on, z: State, action, time) -> State:
     return tuple(jnp.where(any_change, a, b) for a, b in zip(beyond, whole, strict=True))
 
 
-def path(form: Form, substeps: int, theta, start, actions, on, dt):
+def path(form: AnyForm, substeps: int, theta, start, actions, on, dt):
     """The state at every sample of one window, and after the last: (length, coordinates), (coordinates,)."""
 
     def sample(z: State, action):
@@ -154,13 +159,13 @@ class Piece(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("form", "substeps"))
-def followed(form: Form, substeps: int, theta, starts, actions, on, dt):
+def followed(form: AnyForm, substeps: int, theta, starts, actions, on, dt):
     """The states of a stretch, and after it."""
     return jax.vmap(partial(path, form, substeps), (None, 0, 0, 0, None))(theta, starts, actions, on, dt)
 
 
 @partial(jax.jit, static_argnames=("form", "substeps"))
-def sensed(form: Form, substeps: int, theta, picked, starts, actions, on, dt) -> Piece:
+def sensed(form: AnyForm, substeps: int, theta, picked, starts, actions, on, dt) -> Piece:
     """The states of a stretch with their derivatives by the picked parameters and by its starts."""
 
     def one(start, actions, on):
