@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from vhydro.lagrangian import Lagrangian
 from vhydro.laws import weak
 from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
 from vhydro.laws.form import AnyForm, Form, form_of, is_kinetic, momentum_degree
@@ -331,6 +332,8 @@ def _penalty(form: AnyForm, freedom: float) -> float:
 
 def first_states(form: AnyForm, tracks: Tracks, theta: np.ndarray) -> list[np.ndarray]:
     """States to start windows from, each (episodes, times, coordinates): smoothed a little, more, and much."""
+    if isinstance(form, Lagrangian):
+        return smoothed_states(tracks, np.ones(form.positions), START_SMOOTHINGS)
     moving = [(i, e.term) for i, e in enumerate(form.entries) if is_kinetic(e.term)]
     kinetic = {term.powers.index(2) - form.positions: theta[i] for i, term in moving}
     mass = np.array([0.5 / kinetic[axis] for axis in range(form.positions)])

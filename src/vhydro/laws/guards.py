@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.ndimage import correlate1d
 
+from vhydro.lagrangian import Surface
 from vhydro.laws.form import Guard
 from vhydro.laws.smoothing import Smooth
 
@@ -110,6 +111,22 @@ def _surface(weight: np.ndarray, position: np.ndarray) -> tuple[Guard, float, fl
             if error < best[2]:
                 best = guard, guard.sign * place, error
     return best
+
+
+def surface_of(weight: np.ndarray, position: np.ndarray, velocity: np.ndarray) -> tuple[Surface, float] | None:
+    """The surface that tells a mode from the others, along a position or the difference of two; None if none does."""
+    n = position.shape[-1]
+    lines = [(i, None) for i in range(n)] + [(i, j) for i in range(n) for j in range(n) if i < j]
+    best: tuple[Surface, float, float] | None = None
+    for i, j in lines:
+        for side in ("above", "below"):
+            surface = Surface(i, side, j)
+            place, error = _threshold(weight, surface.sign * surface.along(np.moveaxis(position, -1, 0)))
+            # A difference has to be clearly better than a position by itself.
+            if best is None or error < (best[2] if j is None else 0.5 * best[2] - 1e-3):
+                best = surface, surface.sign * place, error
+    ways = min(_direction_error(weight, velocity[..., i]) for i in range(n))
+    return best[:2] if best is not None and best[2] < min(MOST_ERROR, ways) else None
 
 
 def _threshold(weight: np.ndarray, value: np.ndarray) -> tuple[float, float]:

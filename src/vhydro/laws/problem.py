@@ -24,6 +24,7 @@ class Problem:
     library: Library  # candidate terms of every mode; contacts add terms of their own gap
     dissipation: np.ndarray  # (positions,): NaN where estimated
     port: np.ndarray  # (coordinates, inputs): NaN where estimated
+    masses: np.ndarray | None = None  # (positions,): masses or inertias known beforehand, NaN where estimated
 
     @property
     def positions(self) -> int:
