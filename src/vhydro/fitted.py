@@ -15,7 +15,8 @@ from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filte
 from vhydro.filter.merged import is_separate
 from vhydro.intervals import intervals, reading_moments
 from vhydro.laws.as_model import masses
-from vhydro.laws.law import Law, law_document, law_of
+from vhydro.laws.lagrange_law import AnyLaw, any_document, any_law_of
+from vhydro.laws.law import Law
 from vhydro.laws.mechanics import mechanics_laws
 from vhydro.model import HybridModel
 from vhydro.modes.segments import Segment, segments_of
@@ -50,7 +51,7 @@ class Fitted:
     guide: Proposal | None = field(default_factory=ConditionedProposal)
     settings: FilterSettings = field(default_factory=lambda: FilterSettings(particles=64))
     couples: Bool[np.ndarray, "modes things"] | None = None  # of a contact view: what goes with what drives it
-    law: Law | None = None  # of a mechanics view: what the model is of
+    law: AnyLaw | None = None  # of a mechanics view: what the model is of
     report: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -186,7 +187,7 @@ class Fitted:
             "channels": [asdict(c) for c in self.channels], "inputs": [asdict(c) for c in self.inputs],
             "settings": asdict(self.settings), "report": list(self.report),
             "couples": None if self.couples is None else self.couples.tolist(),
-            "law": None if self.law is None else law_document(self.law), "guided": self.guide is not None,
+            "law": None if self.law is None else any_document(self.law), "guided": self.guide is not None,
         }  # fmt: skip
         parts = {"model": self.model} | ({"guide": self.guide} if self.guide is not None else {})
         save(path, notes=notes, **parts)
@@ -217,7 +218,7 @@ def load(path: str | PathLike[str]) -> Fitted:
             guide=held.parts.get("guide") if notes["guided"] else None,  # pyright: ignore[reportArgumentType]
             settings=_settings(notes["settings"]),
             couples=None if notes["couples"] is None else np.asarray(notes["couples"], bool),
-            law=None if notes["law"] is None else law_of(notes["law"]),
+            law=None if notes["law"] is None else any_law_of(notes["law"]),
             report=tuple(map(str, notes["report"])),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -107,6 +107,21 @@ class Surface:
 
 
 @dataclass(frozen=True)
+class Reversal:
+    """Where a velocity, or the difference of two, changes its sign."""
+
+    positions: int
+    axis: int
+    other: int | None = None
+    sign: float = 1.0
+
+    def along(self, z: Sequence) -> Any:
+        """The velocity, or of rates its acceleration."""
+        first = z[self.positions + self.axis]
+        return first if self.other is None else first - z[self.positions + self.other]
+
+
+@dataclass(frozen=True)
 class Touch:
     """A contact: the mode it is, and its surface. It adds a spring and a damper along its own coordinate."""
 
@@ -190,6 +205,7 @@ class Lagrangian:
     known_port: tuple[tuple[float | None, ...], ...]  # rows of the positions
     creep: tuple[float, ...]  # velocities that count as none for Coulomb friction
     resting: tuple[int, ...] = ()
+    dry: tuple[int, ...] = ()  # entries of Coulomb friction that are switched where a velocity reverses; others creep
     additive: bool = True
 
     @cached_property
@@ -259,7 +275,8 @@ class Lagrangian:
                 for axis in range(n):
                     out[axis] = out[axis] - c * t.shape.slope(q, axis)
             elif isinstance(t, Friction):
-                felt = c * t.force(v, self.creep)
+                switched = i in self.dry and len(on) > len(self.blocks)
+                felt = c * (self._direction(i, on) if switched else t.force(v, self.creep))
                 for axis, w in t.weights:
                     out[axis] = out[axis] - w * felt
             elif e.kind == "port":
@@ -270,6 +287,17 @@ class Lagrangian:
             for axis, w in block.guard.weights:
                 out[axis] = out[axis] - w * push
         return out
+
+    @cached_property
+    def switches(self) -> tuple[Surface | Reversal, ...]:
+        """Everything that is on or off as things move: contacts, then the directions of dry friction."""
+        rubs = [self.entries[i].term for i in self.dry]
+        ways = [Reversal(self.positions, t.axis, t.other) for t in rubs if isinstance(t, Friction)]
+        return (*(b.guard for b in self.blocks), *ways)
+
+    def _direction(self, index: int, on: Sequence) -> Any:
+        """Which way dry friction acts, by its switch: 1 or −1."""
+        return 2.0 * on[len(self.blocks) + self.dry.index(index)] - 1.0
 
     def _add_bent(self, out: list, m: Any, t: Inertia, q: Sequence, v: Sequence) -> None:
         """What one term of M adds beside the accelerations: `½ ∂(vᵀ M v)/∂q − Ṁ v`."""
@@ -291,7 +319,7 @@ class Lagrangian:
         return (*v, *solved(self.mass_matrix(theta, q), self.force(theta, on, q, v, action)))
 
     def stiffest(self, theta: np.ndarray) -> float:
-        """The highest rate in rad/s that a contact makes things swing with."""
+        """The highest rate in rad/s that a contact makes things swing with, or dry friction that creeps stops them."""
         springs = [float(theta[self.of("stiffness", b)[0]]) for b in range(len(self.blocks))]
         masses = [
             float(theta[i])
@@ -302,7 +330,7 @@ class Lagrangian:
         dry = [
             float(theta[i]) / self.creep[e.term.axis]
             for i, e in enumerate(self.entries)
-            if isinstance(e.term, Friction) and e.term.kind == "Coulomb"
+            if isinstance(e.term, Friction) and e.term.kind == "Coulomb" and i not in self.dry
         ]
         # Dry friction only slows things down: a step may be five times as long as for a spring.
         return float(max(np.sqrt(max([*springs, 0.0]) / lightest), 0.2 * max([*dry, 0.0]) / lightest))

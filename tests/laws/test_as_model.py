@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from law_logs import puck
 
+from vhydro.laws import load_law
 from vhydro.laws.as_model import Circumstances, masses, surfaces
 from vhydro.laws.chain import ChainConfig, episodes_of, evidence_per_value, smoothed
 from vhydro.laws.form import Guard
 from vhydro.laws.guards import directions
-from vhydro.laws.law import Law, load_law
+from vhydro.laws.law import Law
 from vhydro.laws.recover import LawsConfig, recover
 from vhydro_audits.laws_truth import SYSTEMS, problem_of, trial, true_law
 

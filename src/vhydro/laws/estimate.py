@@ -309,6 +309,8 @@ def _selected(shooter: Shooter, fit: Fit, support: np.ndarray, rounds: int) -> t
             break
         theta, other = _adopted(form, fit.theta, support, chosen)
         tried = descended(shooter, theta, other & form.free, fit.starts)
+        if _gives_energy(form, tried.theta, other):
+            break
         penalty = _penalty(form, freedom) * (int(other.sum()) - int(support.sum()))
         if (_misfit(shooter, tried) - _misfit(shooter, fit)) / scale + penalty >= 0:
             break
@@ -368,7 +370,24 @@ def _choice(form: AnyForm, fit: Fit, normal: Normal, scale: float, freedom: floa
     theta, optional = fit.theta[form.free], form.optional[form.free]
     gram, cross = normal.gram / scale, (normal.cross + normal.gram @ theta) / scale
     square = freedom + float(2 * normal.cross @ theta + theta @ normal.gram @ theta) / scale
-    return best_subset(gram, cross, square, _penalty(form, freedom), always=~optional, optional=optional)
+    takes, always = _takes_energy(form)[form.free], ~optional
+    while True:
+        chosen = best_subset(gram, cross, square, _penalty(form, freedom), always=always, optional=optional)
+        negative = takes & optional & (chosen.theta < 0)
+        if not negative.any():
+            return chosen
+        optional = optional & ~negative
+
+
+def _takes_energy(form: AnyForm) -> np.ndarray:
+    """Which entries are frictions or dampings that a law may do without, and that may not be below 0."""
+    if not isinstance(form, Lagrangian):
+        return np.zeros(len(form.entries), bool)
+    return np.array([e.kind in ("friction", "damping") for e in form.entries]) & form.optional
+
+
+def _gives_energy(form: AnyForm, theta: np.ndarray, support: np.ndarray) -> bool:
+    return bool((_takes_energy(form) & support & (theta < 0)).any())
 
 
 def _adopted(form: AnyForm, theta: np.ndarray, support: np.ndarray, chosen: Choice) -> tuple[np.ndarray, np.ndarray]:

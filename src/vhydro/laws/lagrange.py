@@ -1,6 +1,6 @@
 """Lagrange's equations from a recording: weak form, support by BIC, then multiple shooting on positions."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import jax
@@ -161,5 +161,12 @@ def lagrange_estimate(tracks: Tracks, problem: Problem, config: LagrangeConfig) 
     theta, support = in_places(form, start.fit.theta), start.fit.support | ~form.free
     for b in range(len(form.blocks)):
         support[form.of("place", b)] = True
+    dry = [i for i in form.of("friction") if support[i] and _is_dry(form, int(i))]
+    form = replace(form, dry=tuple(map(int, dry)))
     with jax.enable_x64(True):
         return shot(form, fine, theta, support, config.shooting)
+
+
+def _is_dry(form: Lagrangian, index: int) -> bool:
+    term = form.entries[index].term
+    return isinstance(term, Friction) and term.kind == "Coulomb"

@@ -18,7 +18,6 @@ from vhydro.laws.shooting import followed
 from vhydro.library import Cosine, Custom, Library, Monomial, Penetration, Sine, Term, slope
 from vhydro.model import HybridModel
 from vhydro.outputs import write_whole
-from vhydro.printable import printable_json
 
 NORMAL_95 = 1.959964
 
@@ -205,18 +204,6 @@ def _by_momenta(energy: dict[Term, float], q: np.ndarray, p: np.ndarray) -> np.n
     return np.stack(sides, -1)
 
 
-def load_law(path: str | Path) -> Law:
-    """The law that `Law.save` wrote."""
-    try:
-        document = printable_json(json.loads(Path(path).read_text("utf-8")))
-        return law_of(document)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"{path} does not hold a law ({type(error).__name__}: {error}); expected the JSON that `Law.save` "
-            "writes. Save the law again."
-        ) from error
-
-
 TERMS = {"monomial": Monomial, "sine": Sine, "cosine": Cosine, "penetration": Penetration}
 
 
@@ -287,7 +274,7 @@ def law_of(document: dict) -> Law:
         raise ValueError(f"{len(arrays['theta'])} parameters for {len(built.entries)} entries")
     names = {name: tuple(document[name]) for name in ("coordinates", "units", "inputs", "modes", "notes")}
     problems = tuple((int(m), str(text)) for m, text in document["problems"])
-    parts = {"form": built, "problems": problems, "circumstances": _read_circumstances(document.get("circumstances"))}
+    parts = {"form": built, "problems": problems, "circumstances": read_circumstances(document.get("circumstances"))}
     parts["held_out"] = read_horizons(document.get("held_out", ()))
     fields: dict[str, Any] = document | arrays | names | parts
     return Law(**fields)
@@ -298,7 +285,7 @@ def read_horizons(document: Sequence) -> tuple[Horizon, ...]:
     return tuple(Horizon(float(s), int(n), float(x), float(e), tuple(by)) for s, n, x, e, by in document)
 
 
-def _read_circumstances(document: dict | None) -> Circumstances | None:
+def read_circumstances(document: dict | None) -> Circumstances | None:
     if document is None:
         return None
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items()}

@@ -5,27 +5,31 @@ from typing import Literal
 
 import numpy as np
 
-from vhydro.laws.as_model import Circumstances
-from vhydro.laws.estimate import Estimate, ShootingConfig, first_states, shooting, sorted_by_motion, weak_estimate
+from vhydro.lagrangian import Lagrangian
+from vhydro.laws.estimate import Estimate, ShootingConfig, shooting, sorted_by_motion, weak_estimate
 from vhydro.laws.form import is_kinetic
-from vhydro.laws.guards import Sorted, directions, labels, run_lengths
-from vhydro.laws.held_out import MOST_EXCESS, Horizon, folds, predicted
+from vhydro.laws.held_out import Horizon, folds
+from vhydro.laws.lagrange import LagrangeConfig, lagrange_estimate, refuse_without_scale
+from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
 from vhydro.laws.lasso import LassoConfig, lasso_law
 from vhydro.laws.law import Law
+from vhydro.laws.marks import (
+    FEWEST_SAMPLES,
+    circumstances_of,
+    held_out_horizons,
+    inherited,
+    notes_of,
+    positive_masses,
+    problems_of,
+    unpredicted,
+    without_negative_friction,
+)
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro.library import Custom, Monomial, slope
 
-FEWEST_SAMPLES = 30  # of a mode, for its law to be sought
-SHORTEST_CONTACT = 2.5  # samples: a spring whose contact is shorter leaves no trace between two of them
-FEWEST_CONTACTS = 2
-MISSPECIFIED = 1.05  # χ² above which sensor noise does not explain the misfit
-VAGUE = 0.5  # relative standard error of a law's leading coefficient beyond which it is not identified
-NEGATIVE = 3.0  # standard errors below 0, beyond which a friction is not merely noise
-SET_ASIDE = 0.2  # share of windows that could not be followed
-
-Estimator = Literal["shooting", "weak", "lasso"]
+Estimator = Literal["shooting", "weak", "lasso", "lagrange"]
 
 
 @dataclass(frozen=True)
@@ -36,15 +40,17 @@ class LawsConfig:
     held_out: bool = True  # whether held-out episodes are predicted; without it no mode is marked by them
     shooting: ShootingConfig = field(default_factory=ShootingConfig)
     lasso: LassoConfig = field(default_factory=LassoConfig)
+    lagrange: LagrangeConfig = field(default_factory=LagrangeConfig)
 
 
-def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsConfig()) -> Law:
+def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsConfig()) -> AnyLaw:
     """The law of every mode. A mode that the data do not identify is marked so, with the reason."""
-    refuse_unfit(recording, problem, 0 if config.estimator == "lasso" else config.shooting.bump)
+    bump = 0 if config.estimator == "lasso" else config.shooting.bump
+    refuse_unfit(recording, problem, bump, coupled=config.estimator == "lagrange")
     return recover_from(prepared(recording, problem), problem, config)
 
 
-def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
+def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
     """The same, from a recording that is ready."""
     try:
         return _recovered(tracks, problem, config)
@@ -55,7 +61,9 @@ def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
         ) from error
 
 
-def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
+def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
+    if config.estimator == "lagrange":
+        return law_of(lagrange_estimate(tracks, problem, config.lagrange), tracks, problem, config)
     refuse_library(tracks, problem)
     if config.estimator != "shooting":
         _refuse_coupled_momenta(problem)
@@ -82,117 +90,42 @@ def _lasso_estimate(tracks: Tracks, problem: Problem, config: LassoConfig) -> Es
     return Estimate(form, theta, support, unknown, np.nan, folds=tuple(thetas))
 
 
-def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig) -> Law:
+def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
     """An estimate as a law, with what is doubtful in it and how it was measured."""
     sorted_modes, _ = sorted_by_motion(tracks)
-    theta, negative = _without_negative_friction(found)
-    doubts = [*_problems(found, tracks, problem, config.shooting.lengths[0], sorted_modes.unexplained), *negative]
+    shooting = config.lagrange.shooting if config.estimator == "lagrange" else config.shooting
+    odd = sorted_modes.unexplained
+    if isinstance(found.form, Lagrangian):
+        odd = tuple(m for m in odd if m not in {b.mode for b in found.form.blocks})
+        theta, negative = found.theta, []
+        if not positive_masses(found.form, theta, tracks):
+            negative = [(m, "its inertia is not positive everywhere") for m in range(len(problem.modes))]
+    else:
+        theta, negative = without_negative_friction(found)
+    doubts = [*problems_of(found, tracks, problem, shooting.lengths[0], odd), *negative]
     horizons: tuple[Horizon, ...] = ()
     if config.held_out:
-        horizons = _predicted(found, tracks, len(problem.modes))
-        doubts += _unpredicted(found, horizons, doubts, problem)
-    doubts = [*dict.fromkeys((*doubts, *_inherited(found, doubts, problem)))]
-    return Law(
-        problem.coordinates,
-        problem.units,
-        problem.inputs,
-        problem.modes,
-        found.form,
-        theta,
-        found.support,
-        found.covariance,
-        config.estimator,
-        None if np.isnan(found.chi_square) else found.chi_square,
-        tuple(doubts),
-        tuple(_notes(found)),
-        _circumstances(found, tracks, sorted_modes),
-        horizons,
-    )
+        horizons = held_out_horizons(found, tracks, len(problem.modes))
+        doubts += unpredicted(found, horizons, doubts, problem)
+    doubts = [*dict.fromkeys((*doubts, *inherited(found, doubts, problem)))]
+    parts = (
+        found.support, found.covariance, config.estimator, None if np.isnan(found.chi_square) else found.chi_square,
+        tuple(doubts), tuple(notes_of(found)), circumstances_of(found, tracks, sorted_modes), horizons,
+    )  # fmt: skip
+    if isinstance(found.form, Lagrangian):
+        n = problem.positions
+        rates = tuple(f"v_{name}" for name in problem.coordinates[:n])
+        units = (*problem.units[:n], *(f"{unit}/s" if unit else "" for unit in problem.units[:n]))
+        names = ((*problem.coordinates[:n], *rates), units, problem.inputs, problem.modes)
+        return LagrangeLaw(*names, found.form, theta, *parts)
+    return Law(problem.coordinates, problem.units, problem.inputs, problem.modes, found.form, theta, *parts)
 
 
-def _predicted(found: Estimate, tracks: Tracks, modes: int) -> tuple[Horizon, ...]:
-    """How the law predicts held-out windows; empty where its masses do not even let it be simulated."""
-    kinetic = [i for i, e in enumerate(found.form.entries) if e.is_kinetic]
-    thetas = [_physical(found, theta) for theta in found.folds]
-    if not all((theta[kinetic] > 0).all() for theta in thetas):
-        return ()
-    offered = first_states(found.form, tracks, found.theta)
-    offered += [] if found.states is None else [found.states]
-    return predicted(found.form, thetas, tracks, modes, offered)
+def refuse_unfit(recording: Recording, problem: Problem, bump: int = 0, *, coupled: bool = False) -> None:
+    """Raises where no law can be sought at all; `bump` is half the width of the weak form's, if it is used.
 
-
-def _physical(found: Estimate, theta: np.ndarray) -> np.ndarray:
-    """Parameters as the law has them: friction that gives energy counts as none."""
-    return _without_negative_friction(found._replace(theta=theta))[0]
-
-
-def _unpredicted(found: Estimate, horizons: tuple[Horizon, ...], doubts: list, problem: Problem):
-    """Every mode whose law is not borne out by held-out episodes, with the horizon and the excess."""
-    doubtful = {mode for mode, _ in doubts}
-    for mode in range(len(problem.modes)):
-        if mode in doubtful or mode in found.form.resting:
-            continue
-        excess = horizons[0].by_mode[mode] if horizons else None
-        if excess is None:
-            yield mode, "not checked on held-out data: too few episodes, or too short ones"
-        elif excess > MOST_EXCESS:
-            yield mode, exceeded(horizons[0], excess)
-
-
-def exceeded(horizon: Horizon, excess: float) -> str:
-    """Why a law is not borne out, in words."""
-    return (
-        f"over {horizon.seconds:.3g} s of held-out data it errs by {excess:.2g} times what sensor noise allows "
-        f"({100 * horizon.error:.2g} % of how far things move)"
-    )
-
-
-def _inherited(found: Estimate, doubts: list, problem: Problem):
-    """The doubts of the base law, for every mode that adds to it."""
-    base = found.form.base
-    if not found.form.additive or base not in {mode for mode, _ in doubts}:
-        return
-    for block in found.form.blocks:
-        if block.mode not in {mode for mode, _ in doubts}:
-            yield block.mode, f"it shares parameters with {problem.modes[base]}, which is not identified"
-
-
-def _circumstances(found: Estimate, tracks: Tracks, sorted_modes: Sorted) -> Circumstances:
-    """How a law was measured, and which way its directions go."""
-    sliding = [b.mode for b in found.form.blocks if b.guard is None and b.mode not in sorted_modes.unexplained]
-    ways = directions(tracks.modes, tracks.smooth.velocity, tuple(sliding), found.form.base)
-    return Circumstances(
-        tracks.dt,
-        *(_floats(x) for x in (tracks.noise, tracks.velocity_noise, np.nanmean(tracks.positions, (0, 1)))),
-        *(_floats(np.nanstd(x, (0, 1))) for x in (tracks.positions, tracks.smooth.velocity)),
-        directions=tuple(ways),
-    )
-
-
-def _floats(values: np.ndarray) -> tuple[float, ...]:
-    return tuple(map(float, values))
-
-
-def _without_negative_friction(found: Estimate) -> tuple[np.ndarray, list[tuple[int, str]]]:
-    """The parameters with no friction below 0, and the modes where more than noise would have had it so."""
-    form, theta, doubts = found.form, found.theta.copy(), []
-    places = {(e.block, e.axis): i for i, e in enumerate(form.entries) if e.kind == "dissipation"}
-    for block in range(-1, len(form.blocks)):
-        shared = form.additive and block >= 0
-        for axis in range(form.positions):
-            own = places[block, axis]
-            which = [own, places[-1, axis]] if shared else [own]
-            total, error = theta[which].sum(), np.sqrt(np.maximum(found.covariance[np.ix_(which, which)].sum(), 0))
-            if total < 0:
-                theta[own] = -theta[places[-1, axis]] if shared else 0.0
-            if total < -NEGATIVE * error:
-                mode = form.base if block < 0 else form.blocks[block].mode
-                doubts.append((mode, f"its friction is {total:.3g} ± {error:.2g}, which would give energy"))
-    return theta, doubts
-
-
-def refuse_unfit(recording: Recording, problem: Problem, bump: int = 0) -> None:
-    """Raises where no law can be sought at all; `bump` is half the width of the weak form's, if it is used."""
+    Where inertia is `coupled` one known force or mass is enough for all positions.
+    """
     positions, actions, modes, dt = recording
     episodes, times = positions.shape[:2]
     n, m = problem.positions, len(problem.inputs)
@@ -227,6 +160,9 @@ def refuse_unfit(recording: Recording, problem: Problem, bump: int = 0) -> None:
                 f"{np.std(seen) if seen.size else 0:.3g}; expected at least {FEWEST_SAMPLES} samples that differ. "
                 "A thing that does not move has no law: give episodes in which it does."
             )
+    if coupled:
+        refuse_without_scale(problem, actions)
+        return
     _refuse_no_scale(problem)
     _refuse_still_inputs(recording, problem)
 
@@ -307,66 +243,3 @@ def refuse_library(tracks: Tracks, problem: Problem) -> None:
             f"the terms {', '.join(map(repr, joint))} cannot be told apart on these data: one is a combination of the "
             "others. Expected independent terms; leave one out."
         )
-
-
-def _problems(found: Estimate, tracks: Tracks, problem: Problem, shortest: int, unexplained: tuple[int, ...]):
-    """Every (mode, reason) for which a law is not identified.
-
-    Almost any law can be bent to the shortest windows: what noise hides in one of them shows in a longer one, so a law
-    that was followed through no other is not borne out by the positions.
-    """
-    now, form = labels(tracks.modes), found.form
-    lacking = found.set_aside > SET_ASIDE * max(found.windows, 1)
-    errors = np.sqrt(np.diag(found.covariance))
-    for mode in range(len(problem.modes)):
-        count = int((now == mode).sum())
-        if count < FEWEST_SAMPLES:
-            yield mode, f"only {count} samples, {FEWEST_SAMPLES} are needed"
-            continue
-        if mode in form.resting:
-            continue
-        if mode in unexplained:
-            yield mode, "neither a surface nor a direction of motion tells it from the other modes"
-            continue
-        block = next((b for b, x in enumerate(form.blocks) if x.mode == mode), -1)
-        if block >= 0 and form.blocks[block].guard is not None:
-            runs = run_lengths(now == mode)
-            if len(runs) < FEWEST_CONTACTS or np.median(runs) < SHORTEST_CONTACT:
-                yield mode, f"{len(runs)} contacts of {np.median(runs):g} samples are too few or too short"
-                continue
-        vague = _vague(found, errors, block)
-        if vague:
-            yield mode, vague
-        elif lacking:
-            yield mode, f"{found.set_aside} of {found.windows} windows could not be followed"
-        elif found.stopped_at == shortest:
-            yield mode, f"nothing longer than windows of {shortest} samples could be followed"
-
-
-def _vague(found: Estimate, errors: np.ndarray, block: int) -> str:
-    """Which leading coefficient is not known to within half its size; empty where all are.
-
-    Masses lead in every mode, those of the base in modes that add to it too; of a contact also its energy.
-    """
-    shared = (-1, block) if found.form.additive else (block,)
-    for i, e in enumerate(found.form.entries):
-        leading = (e.is_kinetic and e.block in shared) or (block >= 0 and e.block == block and e.kind == "energy")
-        if leading and found.support[i] and not np.isfinite(found.theta[i]):
-            return "a coefficient is not finite"
-        if leading and e.is_kinetic and not found.theta[i] > 0:
-            return f"its inverse mass is {found.theta[i]:.3g}, not positive"
-        if leading and found.support[i] and errors[i] > VAGUE * abs(found.theta[i]):
-            return f"a coefficient of its energy is {found.theta[i]:.3g} ± {errors[i]:.2g}"
-    return ""
-
-
-def _notes(found: Estimate):
-    if found.chi_square > MISSPECIFIED + 3 * np.sqrt(2 / max(found.freedom, 1)):
-        yield (
-            f"χ² is {found.chi_square:.2f}: sensor noise does not explain the misfit. The library may lack a term, "
-            "or the modes may be wrong; the intervals are widened by it."
-        )
-    if found.set_aside:
-        yield f"{found.set_aside} of {found.windows} windows could not be followed and are left out."
-    if found.stopped_at:
-        yield f"It is fitted to windows of {found.stopped_at} samples: through longer ones it could not be followed."

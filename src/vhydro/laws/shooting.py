@@ -75,11 +75,16 @@ def runge_kutta(form: AnyForm, theta, on, z: State, action, time) -> State:
     return jax.lax.scan(stage, (none, z), stages)[0][1]
 
 
+def switches(form: AnyForm) -> list:
+    """What turns every block on, and of Lagrange's equations dry friction too; None where something else does."""
+    return [*form.switches] if isinstance(form, Lagrangian) else [b.guard for b in form.blocks]
+
+
 def depths(form: AnyForm, theta, z: State) -> list:
     """How deep z is in every block's contact; of a block without a guard, nothing that changes sign."""
+    place = {i: theta[index] for i, index in form.places.items()}
     return [
-        b.guard.sign * (b.guard.along(z) - theta[form.places[i]]) if b.guard else jnp.ones_like(z[0])
-        for i, b in enumerate(form.blocks)
+        g.sign * (g.along(z) - place.get(i, 0.0)) if g else jnp.ones_like(z[0]) for i, g in enumerate(switches(form))
     ]
 
 
@@ -104,18 +109,19 @@ def _crossings(form: AnyForm, theta, on, z: State, whole: State, action, time) -
     """When each contact begins or ends inside a step from z to `whole`."""
     rate, last = field(form, theta, on, z, action), field(form, theta, on, whole, action)
     begun, ended = depths(form, theta, z), depths(form, theta, whole)
-    guards = [(i, b.guard) for i, b in enumerate(form.blocks) if b.guard]
+    guards = [(i, g) for i, g in enumerate(switches(form)) if g]
     return [crossing(begun[i], g.sign * g.along(rate), ended[i], g.sign * g.along(last), time) for i, g in guards]
 
 
 def step(form: AnyForm, theta, set_on, z: State, action, time) -> State:
     """The state `time` later, through at most one beginning or end of a contact."""
     begun = depths(form, theta, z)
-    on = [jnp.where(d > 0, 1.0, 0.0) if b.guard else s for b, d, s in zip(form.blocks, begun, set_on, strict=True)]
+    set_on = [*set_on, *([0.0] * (len(begun) - len(set_on)))]
+    on = [jnp.where(d > 0, 1.0, 0.0) if g else s for g, d, s in zip(switches(form), begun, set_on, strict=True)]
     whole = runge_kutta(form, theta, on, z, action, time)
-    if not form.places:
+    if not any(switches(form)):
         return whole
-    guards = [(i, b.guard) for i, b in enumerate(form.blocks) if b.guard]
+    guards = [(i, g) for i, g in enumerate(switches(form)) if g]
     times = _crossings(form, *jax.lax.stop_gradient((theta, on, z, whole, action)), time)
     split = first = jnp.min(jnp.stack(times), 0)
     there = runge_kutta(form, theta, on, z, action, split)
@@ -131,7 +137,22 @@ def step(form: AnyForm, theta, set_on, z: State, action, time) -> State:
         toggled[i] = jnp.where(change, 1.0 - on[i], on[i])
     beyond = runge_kutta(form, theta, toggled, there, action, time - split - shift)
     any_change = first < time
-    return tuple(jnp.where(any_change, a, b) for a, b in zip(beyond, whole, strict=True))
+    after = tuple(jnp.where(any_change, a, b) for a, b in zip(beyond, whole, strict=True))
+    return _stopped(form, theta, on, z, action, after) if isinstance(form, Lagrangian) and form.dry else after
+
+
+def _stopped(form: Lagrangian, theta, on, z: State, action, after: State) -> State:
+    """Of a single position with dry friction: what has stopped stays where no force overcomes it."""
+    if form.positions > 1:
+        return after
+    ways = [[*on[: len(form.blocks)], *([w] * len(form.dry))] for w in (1.0, 0.0)]
+    still = (z[0], jnp.zeros_like(z[1]))
+    forward, backward = (field(form, theta, way, still, action)[1] for way in ways)
+    held = (forward <= 0) & (backward >= 0)
+    returns = after[1] * z[1] <= 0  # it has come to a stop within the step, or was at one
+    rests = z[1] == 0
+    q = jnp.where(held & rests, z[0], after[0])
+    return q, jnp.where(held & returns, 0.0, after[1])
 
 
 def path(form: AnyForm, substeps: int, theta, start, actions, on, dt):
