@@ -16,7 +16,6 @@ from vhydro.filter.merged import is_separate
 from vhydro.intervals import intervals, reading_moments
 from vhydro.laws.as_model import masses
 from vhydro.laws.lagrange_law import AnyLaw, any_document, any_law_of
-from vhydro.laws.law import Law
 from vhydro.laws.mechanics import mechanics_laws
 from vhydro.model import HybridModel
 from vhydro.modes.segments import Segment, segments_of
@@ -109,8 +108,12 @@ class Fitted:
         beliefs = [self.smooth(log, seed=seed) for log in every]
         return [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
 
-    def laws(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> Law:
-        """The law of every mode, with constants and their intervals, found in these logs given the model's modes."""
+    def laws(self, logs: Episode | Sequence[Episode], *, estimator: str | None = None, seed: int = 0) -> AnyLaw:
+        """The law of every mode, with constants and their intervals, found in these logs given the model's modes.
+
+        `estimator` is `shooting`, `weak`, `lasso` or `lagrange` (inertia that couples or changes); that of the model's
+        own law if not given.
+        """
         if not isinstance(self.view, MechanicsView) or self.law is None:
             raise ValueError(
                 f"the model reads logs through the {self.view.kind} view, which shows no forces; expected positions "
@@ -119,7 +122,7 @@ class Fitted:
             )
         every = [logs] if isinstance(logs, Episode) else list(logs)
         beliefs = [self.smooth(log, seed=seed) for log in every]
-        return mechanics_laws(self.view, [self.see(log) for log in every], beliefs, self.law)
+        return mechanics_laws(self.view, [self.see(log) for log in every], beliefs, self.law, estimator=estimator)
 
     def dynamics(
         self, *, noise: Sequence[float] | float | None = None, static_friction: float | None = None

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+Columns = Any  # one array, or number, for each coordinate, parameter or contact: a sequence, or an array's first axis
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -25,11 +27,11 @@ class Shape:
     def constant(self) -> bool:
         return not self.wave and not any(self.powers)
 
-    def value(self, q: Sequence) -> Any:
+    def value(self, q: Columns) -> Any:
         """At positions, NumPy's or JAX's."""
         return self._power(q, self.powers) * self._waved(q, 0)
 
-    def slope(self, q: Sequence, axis: int) -> Any:
+    def slope(self, q: Columns, axis: int) -> Any:
         """Its derivative along one position; 0.0 where it never depends on it."""
         out: Any = 0.0
         if self.powers[axis]:
@@ -39,13 +41,13 @@ class Shape:
             out = out + self.along[axis] * self._power(q, self.powers) * self._waved(q, 1)
         return out
 
-    def _power(self, q: Sequence, powers: tuple[int, ...]) -> Any:
+    def _power(self, q: Columns, powers: tuple[int, ...]) -> Any:
         out: Any = 1.0
         for x, n in zip(q, powers, strict=True):
             out = out * x**n if n else out
         return out
 
-    def _waved(self, q: Sequence, derivative: int) -> Any:
+    def _waved(self, q: Columns, derivative: int) -> Any:
         """The wave, or its derivative by its argument."""
         if not self.wave:
             return 1.0
@@ -96,7 +98,7 @@ class Surface:
     def sign(self) -> float:
         return 1.0 if self.side == "above" else -1.0
 
-    def along(self, z: Sequence) -> Any:
+    def along(self, z: Columns) -> Any:
         """The coordinate, or of velocities its rate."""
         return z[self.axis] if self.other is None else z[self.axis] - z[self.other]
 
@@ -115,7 +117,7 @@ class Reversal:
     other: int | None = None
     sign: float = 1.0
 
-    def along(self, z: Sequence) -> Any:
+    def along(self, z: Columns) -> Any:
         """The velocity, or of rates its acceleration."""
         first = z[self.positions + self.axis]
         return first if self.other is None else first - z[self.positions + self.other]
@@ -141,7 +143,7 @@ class Friction:
     def weights(self) -> tuple[tuple[int, float], ...]:
         return ((self.axis, 1.0),) if self.other is None else ((self.axis, 1.0), (self.other, -1.0))
 
-    def force(self, v: Sequence, creep: Sequence[float]) -> Any:
+    def force(self, v: Columns, creep: Sequence[float]) -> Any:
         """What its parameter is multiplied by; below `creep` a velocity counts as none, gradually."""
         u = v[self.axis] if self.other is None else v[self.axis] - v[self.other]
         of = np if isinstance(u, np.ndarray | float) else jnp
@@ -248,11 +250,11 @@ class Lagrangian:
         """Whether M has no other term along the diagonal where this one is."""
         return sum(t.row == t.column == term.row for t in self.inertia) == 1
 
-    def of(self, kind: str, block: int = -1) -> np.ndarray:
+    def of(self, kind: str, block: int = -1) -> list[int]:
         """Where the entries of one kind stand."""
-        return np.array([i for i, e in enumerate(self.entries) if e.kind == kind and e.block == block], int)
+        return [i for i, e in enumerate(self.entries) if e.kind == kind and e.block == block]
 
-    def mass_matrix(self, theta: Sequence, q: Sequence) -> list[list[Any]]:
+    def mass_matrix(self, theta: Columns, q: Columns) -> list[list[Any]]:
         """M at positions, as rows."""
         zero = 0.0 * q[0]
         out = [[zero for _ in range(self.positions)] for _ in range(self.positions)]
@@ -263,7 +265,7 @@ class Lagrangian:
                 out[t.column][t.row] = out[t.column][t.row] + part
         return out
 
-    def force(self, theta: Sequence, on: Sequence, q: Sequence, v: Sequence, action: Sequence) -> list[Any]:
+    def force(self, theta: Columns, on: Columns, q: Columns, v: Columns, action: Columns) -> list[Any]:
         """`M(q) v̇`: everything but the accelerations themselves, along every position."""
         n = self.positions
         out: list[Any] = [0.0 * q[i] for i in range(n)]
@@ -295,11 +297,11 @@ class Lagrangian:
         ways = [Reversal(self.positions, t.axis, t.other) for t in rubs if isinstance(t, Friction)]
         return (*(b.guard for b in self.blocks), *ways)
 
-    def _direction(self, index: int, on: Sequence) -> Any:
+    def _direction(self, index: int, on: Columns) -> Any:
         """Which way dry friction acts, by its switch: 1 or −1."""
         return 2.0 * on[len(self.blocks) + self.dry.index(index)] - 1.0
 
-    def _add_bent(self, out: list, m: Any, t: Inertia, q: Sequence, v: Sequence) -> None:
+    def _add_bent(self, out: list, m: Any, t: Inertia, q: Columns, v: Columns) -> None:
         """What one term of M adds beside the accelerations: `½ ∂(vᵀ M v)/∂q − Ṁ v`."""
         if t.shape.constant:
             return
@@ -312,7 +314,7 @@ class Lagrangian:
         for axis, s in enumerate(slopes):
             out[axis] = out[axis] + share * m * s * v[t.row] * v[t.column]
 
-    def field(self, theta: Sequence, on: Sequence, z: Sequence, action: Sequence) -> tuple[Any, ...]:
+    def field(self, theta: Columns, on: Columns, z: Columns, action: Columns) -> tuple[Any, ...]:
         """ż with some of the contacts on."""
         n = self.positions
         q, v = z[:n], z[n:]

@@ -123,7 +123,7 @@ def test_friction_below_zero_is_put_to_zero_and_said_where_it_is_more_than_noise
     law = recover(pushed, problem_of("puck"), WEAK)
     assert all(r.value >= 0 for mode in range(3) for r in law.dissipation(mode))
     assert any("would give energy" in why for _, why in law.problems)
-    assert not recover(recording, problem_of("puck"), WEAK).problems
+    assert not any("energy" in why for _, why in recover(recording, problem_of("puck"), WEAK).problems)
 
 
 # --- noise and floor ----------------------------------------------------------------------------------------

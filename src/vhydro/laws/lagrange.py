@@ -60,7 +60,7 @@ def refuse_without_scale(problem: Problem, actions: np.ndarray) -> None:
     if not forces.any() and not masses.any() and not np.nan_to_num(problem.dissipation).any():
         raise ValueError(
             "no known force ever varies, and no mass is given; expected one of them. Without it every mass is known "
-            "up to a factor only: give a varying input, or one mass (`masses` of the problem, --mass)."
+            "up to a factor only: give a varying input, or one mass (`masses` of the problem, --masses)."
         )
 
 
@@ -161,8 +161,8 @@ def lagrange_estimate(tracks: Tracks, problem: Problem, config: LagrangeConfig) 
     theta, support = in_places(form, start.fit.theta), start.fit.support | ~form.free
     for b in range(len(form.blocks)):
         support[form.of("place", b)] = True
-    dry = [i for i in form.of("friction") if support[i] and _is_dry(form, int(i))]
-    form = replace(form, dry=tuple(map(int, dry)))
+    dry = tuple(i for i in form.of("friction") if support[i] and _is_dry(form, i))
+    form = replace(form, dry=dry)
     with jax.enable_x64(True):
         return shot(form, fine, theta, support, config.shooting)
 

@@ -7,7 +7,7 @@ minimised is the same residual in units of acceleration, `M(q)⁻¹ A θ`, white
 
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -145,7 +145,7 @@ def _column(form: Lagrangian, e: LagrangeEntry, axis: int, x, q, v, tracks: Trac
     dt, t = tracks.dt, e.term
     nothing = np.zeros((x.shape[1], len(window)))
 
-    def under(values: np.ndarray) -> np.ndarray:
+    def under(values: Any) -> np.ndarray:
         return np.broadcast_to(values, x[0].shape)[:, window] @ phi.value * dt
 
     if isinstance(t, Inertia):

@@ -266,6 +266,7 @@ def law_of(document: dict) -> Law:
             "known_dissipation": tuple(form["known_dissipation"]),
             "known_port": tuple(map(tuple, form["known_port"])),
             "resting": tuple(form["resting"]),
+            "known_masses": tuple(form.get("known_masses", ())),
         }
     )
     arrays = {name: np.array(document[name]) for name in ("theta", "support")}

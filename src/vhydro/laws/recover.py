@@ -170,13 +170,18 @@ def refuse_unfit(recording: Recording, problem: Problem, bump: int = 0, *, coupl
 def _refuse_no_scale(problem: Problem) -> None:
     n = problem.positions
     for i in range(n):
-        known = [problem.dissipation[i], *problem.port[n + i]]
+        known = [problem.dissipation[i], *problem.port[n + i], _mass(problem, i)]
         if not any(np.isfinite(k) and k != 0 for k in known):
             raise ValueError(
                 f"nothing known about {problem.coordinates[i]!r} has the unit of a force; expected an input that is a "
-                "force (a number in `port`) or a known friction (in `dissipation`). Without one the mass has no scale: "
-                "give one of them, for instance dissipation 1 to measure all forces in its unit."
+                "force (a number in `port`), a known friction (in `dissipation`) or a known mass. Without one the mass has "
+                "no scale: give one of them, for instance dissipation 1 to measure all forces in its unit."
             )
+
+
+def _mass(problem: Problem, axis: int) -> float:
+    """The mass that is known along a position; NaN where it is not."""
+    return np.nan if problem.masses is None else float(problem.masses[axis])
 
 
 def _sum_to_one(modes: np.ndarray) -> bool:
@@ -191,6 +196,8 @@ def _refuse_still_inputs(recording: Recording, problem: Problem) -> None:
         forces = problem.port[n + i]
         anchors = np.isfinite(forces) & (forces != 0)
         friction = problem.dissipation[i]
+        if np.isfinite(_mass(problem, i)):
+            continue
         if (still | ~anchors).all() and not (np.isfinite(friction) and friction):
             raise ValueError(
                 f"no force along {problem.coordinates[i]!r} ever varies; expected an input that does, or a known "

@@ -162,7 +162,8 @@ def masses(form: Form, theta: np.ndarray) -> np.ndarray:
         if e.block < 0 and e.kind in ("port", "dissipation") and np.isfinite(known) and known and value:
             # A port is the stronger anchor: it is listed after the dissipation and overwrites it.
             out[e.axis] = known / value
-    return out
+    given = [np.nan if m is None else m for m in form.known_masses] or [np.nan] * form.positions
+    return np.where(np.isfinite(given), given, out)
 
 
 def in_units_of_force(form: Form, theta: np.ndarray) -> np.ndarray:

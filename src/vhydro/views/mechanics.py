@@ -22,6 +22,7 @@ class MechanicsView:
     forces: tuple[str, ...] = ()  # inputs that are forces or torques, one for each position; "-" where there is none
     carried_by: tuple[str, ...] = ()  # inputs that are velocities of the frame a position is measured in; "-": none
     friction: tuple[float, ...] = ()  # known friction in N s/m, where no input is a force; nan: to be estimated
+    masses: tuple[float, ...] = ()  # known masses in kg, or inertias in kg m²; nan: to be estimated
 
     kind: ClassVar[str] = "mechanics"
     example: ClassVar[str] = 'MechanicsView(positions=("angle",), forces=("torque",))'
@@ -30,12 +31,16 @@ class MechanicsView:
         n = len(self.positions)
         if not n:
             raise ValueError(f"no positions given; expected at least one. For example {self.example}.")
-        for what in ("forces", "carried_by", "friction"):
+        for what, names in (("positions", self.positions), ("forces", self.forces)):
+            twice = sorted({x for x in names if x != NONE and names.count(x) > 1})
+            if twice:
+                raise ValueError(f"{what} name {', '.join(twice)} more than once; expected each once.")
+        for what in ("forces", "carried_by", "friction", "masses"):
             given = getattr(self, what)
             if given and len(given) != n:
                 raise ValueError(
                     f"{len(given)} {what.replace('_', ' ')} for {n} positions; expected one for each, "
-                    f"{'nan where unknown' if what == 'friction' else 'a dash where there is none'}."
+                    f"{'nan where unknown' if what in ('friction', 'masses') else 'a dash where there is none'}."
                 )
 
     @property
