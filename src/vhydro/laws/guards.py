@@ -50,11 +50,11 @@ def at_rest(modes: np.ndarray, velocity: np.ndarray, noise: np.ndarray) -> tuple
     top = np.max(speeds[np.isfinite(speeds)], initial=0.0)
     slow = (speeds < SLOW_SHARE * top) & (speeds < 1.5 * noise.max())
     # An impact passes through zero speed and does not stay there.
-    lasts = np.array([_typical_run(labels(modes) == m) >= SHORTEST_REST for m in range(modes.shape[-1])])
+    lasts = np.array([typical_run(labels(modes) == m) >= SHORTEST_REST for m in range(modes.shape[-1])])
     return tuple(int(m) for m in np.flatnonzero(((speeds < REST_SHARE * top) | slow) & lasts))
 
 
-def _typical_run(on: np.ndarray) -> float:
+def typical_run(on: np.ndarray) -> float:
     """The length of the stretch that a typical sample of a mode is in."""
     lengths = np.sort(run_lengths(on))
     return float(lengths[np.searchsorted(np.cumsum(lengths), 0.5 * lengths.sum())]) if len(lengths) else 0.0

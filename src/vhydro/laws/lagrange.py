@@ -8,7 +8,7 @@ import numpy as np
 
 from vhydro.lagrangian import Friction, Lagrangian, Surface, Touch
 from vhydro.laws.estimate import Estimate, ShootingConfig, shot, sorted_by_motion
-from vhydro.laws.guards import Sorted, labels, steady, surface_of
+from vhydro.laws.guards import Sorted, labels, steady, surface_of, typical_run
 from vhydro.laws.lagrange_weak import (
     Candidates,
     LagrangeFit,
@@ -155,8 +155,12 @@ def lagrange_estimate(tracks: Tracks, problem: Problem, config: LagrangeConfig) 
     """The equations of motion of all modes."""
     sorted_modes, base = sorted_by_motion(tracks)
     form = lagrange_form(tracks, problem, sorted_modes, base, config)
-    fine, smoothing = smoothed_for_velocities(tracks, NEAR_CONTACTS if form.blocks else max(SMOOTHINGS))
-    half_width = config.bump or max(NARROWEST, 3 * smoothing + 2)
+    # Bumps have to fit into stretches of motion, and smoothing into bumps.
+    moves = (tracks.modes.sum(-1) > 0) & ~np.isin(labels(tracks.modes), form.resting)
+    room = int(0.2 * typical_run(moves))
+    widest = min(NEAR_CONTACTS if form.blocks else max(SMOOTHINGS), max(min(SMOOTHINGS), room // 3))
+    fine, smoothing = smoothed_for_velocities(tracks, widest)
+    half_width = config.bump or min(max(NARROWEST, 3 * smoothing + 2), max(room, 3 * smoothing + 2))
     start = weak_start(fine, form, half_width)
     theta, support = in_places(form, start.fit.theta), start.fit.support | ~form.free
     for b in range(len(form.blocks)):

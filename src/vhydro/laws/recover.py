@@ -174,8 +174,8 @@ def _refuse_no_scale(problem: Problem) -> None:
         if not any(np.isfinite(k) and k != 0 for k in known):
             raise ValueError(
                 f"nothing known about {problem.coordinates[i]!r} has the unit of a force; expected an input that is a "
-                "force (a number in `port`), a known friction (in `dissipation`) or a known mass. Without one the mass has "
-                "no scale: give one of them, for instance dissipation 1 to measure all forces in its unit."
+                "force (a number in `port`), a known friction (in `dissipation`) or a known mass. Without one the mass "
+                "has no scale: give one of them, for instance dissipation 1 to measure all forces in its unit."
             )
 
 
