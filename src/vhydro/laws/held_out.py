@@ -73,6 +73,9 @@ def _horizon(form, thetas, tracks: Tracks, modes: int, states, seconds: float, s
     windows, where = cut(form, tracks, length)
     shooter = Shooter(form, windows, tracks.dt, steps)
     counts = shooter.used & (shooter.last >= 0.5 * length)
+    if counts.sum() < FEWEST_WINDOWS:  # nothing lasts that long: what there is has to do, and is said
+        counts = shooter.used
+    seconds = tracks.dt * float(min(length, np.median(shooter.last[counts]))) if counts.any() else 0.0
     ratio, off = np.full(len(where), np.nan), np.full(len(where), np.nan)
     spread = np.nanstd(tracks.positions, axis=(0, 1))
     for theta, (_, held) in zip(thetas, folds(where, shooter.last, *tracks.positions.shape[:2]), strict=True):
@@ -93,9 +96,7 @@ def _horizon(form, thetas, tracks: Tracks, modes: int, states, seconds: float, s
     usual = _noise_alone(shooter.freedom[judged])
     present = _present(tracks, where, shooter.last, modes)
     each = [_of_mode(form, m, ratio, judged, present, usual) for m in range(modes)]
-    return Horizon(
-        length * tracks.dt, int(judged.sum()), _share(ratio[judged]) / usual, _share(off[judged]), tuple(each)
-    )
+    return Horizon(seconds, int(judged.sum()), _share(ratio[judged]) / usual, _share(off[judged]), tuple(each))
 
 
 def _noise_alone(freedom: np.ndarray) -> float:

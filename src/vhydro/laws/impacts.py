@@ -1,8 +1,9 @@
 """Impacts shorter than a sample: where they are, the law of flight between them, restitution and the surface's place.
 
-A bounce of one or two samples leaves no trace of a spring, only a velocity that has jumped. Jumps are found by parabolas
-through the samples on either side. The law of flight comes from what is free of jumps and away from the surface, where
-small bounces go unseen. Every jump is then read again with that law, and the speeds after regressed on those before.
+A bounce of one or two samples leaves no trace of a spring, only a velocity that has jumped. Jumps are found by
+parabolas through the samples on either side. The law of flight comes from what is free of jumps and away from the
+surface, where small bounces go unseen. Every jump is then read again with that law, and the speeds after regressed on
+those before.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ SURE = 7.0  # standard deviations of a velocity's jump
 READ = 16  # samples on each side that an impact is read from …
 FEWEST_READ = 6  # … and the fewest
 FEWEST_IMPACTS = 6
-AROUND = 5  # samples around an impact that smoothing reaches into
+AROUND = 2  # samples around an impact that may be touched by it
 NEAR = 0.03  # of a position's spread: too near a surface for a flight to be told from small bounces
 UNUSUAL = 4.0  # robust standard deviations from the others, beyond which an impact is not one of them
 MOST_EXCESS = 1.4  # as for laws: times what noise leaves in nine impacts of ten
@@ -151,8 +152,11 @@ def impact_law(
     jumps = [found_impacts(np.where(valid, x, np.nan), recording.dt) for x in columns]
     if points is not None:
         jumps = [_of_lowest(one, points, k) for k, one in enumerate(jumps)]
-    free = valid & ~_near_impacts(jumps, columns, valid)
-    flights = recording._replace(modes=(free & ~_near_impacts(jumps, columns, valid, AROUND))[..., None] * 1.0)
+    free = valid & ~_beside(jumps, valid, 1) & ~_touching(jumps, columns, valid, recording.dt, points is not None)
+    flying = free & ~_beside(jumps, valid, AROUND)
+    # What is not flight is hidden: noise is then that of flights, and no smoothing reaches across an impact.
+    positions = np.where(flying[..., None], recording.positions, np.nan)
+    flights = recording._replace(positions=positions, modes=flying[..., None] * 1.0)
     flight = recover(flights, replace(problem, modes=("flight",)), config)
     bounces: list[Bounce] = []
     if points is None:
@@ -212,20 +216,29 @@ def _of_lowest(found: Impacts, points: np.ndarray, index: int) -> Impacts:
     return Impacts(*(x[keep] for x in found))
 
 
-def _near_impacts(
-    jumps: list[Impacts], columns: list[np.ndarray], valid: np.ndarray, around: int = 1
-) -> np.ndarray:
-    """Samples around impacts, and those so near the surface that small bounces would go unseen."""
+def _beside(jumps: list[Impacts], valid: np.ndarray, around: int) -> np.ndarray:
+    """Samples at most so far from an impact."""
     out = np.zeros_like(valid)
-    for found, track in zip(jumps, columns, strict=True):
+    for found in jumps:
         for e, s in zip(found.episode, found.sample, strict=True):
             out[e, max(s - around, 0) : s + 2 + around] = True
+    return out
+
+
+def _touching(jumps: list[Impacts], columns: list[np.ndarray], valid: np.ndarray, dt: float, shared: bool):
+    """Samples so near a surface that small bounces would go unseen; points of one body share their surfaces."""
+    out = np.zeros_like(valid)
+    every = Impacts(*(np.concatenate(parts) for parts in zip(*jumps, strict=True)))
+    for found, track in zip(jumps, columns, strict=True):
         for sign in (-1.0, 1.0):
-            toward = _toward(found, sign)
-            if toward.sum() < FEWEST_IMPACTS:
-                continue
-            surface = float(np.median(found.place[toward]))
-            out |= np.nan_to_num(np.abs(track - surface), nan=np.inf) < NEAR * np.nanstd(track)
+            pool = every if shared else found
+            toward = _toward(pool, sign)
+            if toward.sum() >= FEWEST_IMPACTS:
+                # A surface is known to about half of what things move from sample to sample.
+                coarse = 0.5 * dt * float(np.median(np.abs(pool.before[toward])))
+                surface, margin = float(np.median(pool.place[toward])), NEAR * np.nanstd(track) + coarse
+                past = sign * (track - surface) > -margin if shared else np.abs(track - surface) < margin
+                out |= np.where(np.isfinite(track), past, False)
     return out
 
 
@@ -260,7 +273,7 @@ def _state_beside(recording, smooth, flight, axis: int, free, e: int, s: int, wa
     run = np.array(run)
     rate = flight.acceleration(
         0, smooth.position[e, run], smooth.velocity[e, run],
-        recording.actions[e, np.clip(run if way > 0 else run, 0, recording.actions.shape[1] - 1)],
+        recording.actions[e, np.clip(run, 0, recording.actions.shape[1] - 1)],
     )[:, axis]  # fmt: skip
     times = (run - (s + 0.5)) * dt
     # Acceleration varies little over these samples: its integral twice over, from the impact out.

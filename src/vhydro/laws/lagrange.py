@@ -25,6 +25,7 @@ from vhydro.laws.tracks import Tracks
 SMOOTHINGS = (3, 4, 6, 8, 12)  # samples: half-widths for velocities …
 NEAR_CONTACTS = 6  # … and the widest where there are contacts, which more would smear
 NARROWEST = 15  # samples: half a bump
+ROOM = 0.3  # of a typical stretch of motion: half a bump is no wider
 CREEP = 0.02  # of a velocity's spread: what counts as none for dry friction
 PASSES = 3  # of putting contacts where their springs begin to push
 
@@ -48,7 +49,7 @@ class Start(NamedTuple):
 
 def refuse_without_scale(problem: Problem, actions: np.ndarray) -> None:
     """Raises where nothing fixes the unit of force, or where an input moves a position by itself."""
-    n, flat = problem.positions, actions.reshape(-1, actions.shape[-1])
+    n, flat = problem.positions, actions.reshape(actions.shape[0] * actions.shape[1], actions.shape[2])
     if np.nan_to_num(problem.port[:n], nan=1.0).any():
         raise ValueError(
             "an input moves a position by itself (a row of `port` above the momenta's); expected forces alone. Use the "
@@ -72,6 +73,9 @@ def lagrange_form(
     kinds = tuple("angle" if unit == "rad" else "length" for unit in problem.units[:n])
     terms = config.candidates or lagrange_candidates(kinds)
     masses = np.full(n, np.nan) if problem.masses is None else problem.masses
+    # A mass that is given is all there is of that inertia.
+    fixed = [t for t in terms.inertia if t.row == t.column and np.isfinite(masses[t.row]) and not t.shape.constant]
+    terms = terms._replace(inertia=tuple(t for t in terms.inertia if t not in fixed))
     inertia = tuple(_known(masses[t.row]) if t.row == t.column and t.shape.constant else None for t in terms.inertia)
     viscous = tuple(
         _known(problem.dissipation[t.axis]) if t == Friction("viscous", t.axis) else None for t in terms.friction
@@ -157,10 +161,10 @@ def lagrange_estimate(tracks: Tracks, problem: Problem, config: LagrangeConfig) 
     form = lagrange_form(tracks, problem, sorted_modes, base, config)
     # Bumps have to fit into stretches of motion, and smoothing into bumps.
     moves = (tracks.modes.sum(-1) > 0) & ~np.isin(labels(tracks.modes), form.resting)
-    room = int(0.2 * typical_run(moves))
+    room = int(ROOM * typical_run(moves))
     widest = min(NEAR_CONTACTS if form.blocks else max(SMOOTHINGS), max(min(SMOOTHINGS), room // 3))
     fine, smoothing = smoothed_for_velocities(tracks, widest)
-    half_width = config.bump or min(max(NARROWEST, 3 * smoothing + 2), max(room, 3 * smoothing + 2))
+    half_width = config.bump or min(max(NARROWEST, 3 * smoothing + 2), max(room, 5))
     start = weak_start(fine, form, half_width)
     theta, support = in_places(form, start.fit.theta), start.fit.support | ~form.free
     for b in range(len(form.blocks)):

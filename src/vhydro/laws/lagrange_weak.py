@@ -232,7 +232,7 @@ def gauss_newton(rows: LagrangeRows, theta: np.ndarray, support: np.ndarray, ste
         if left is None:
             return LagrangeFit(theta, support, np.inf)
     cost = float(np.sum(left**2))
-    for _ in range(steps):
+    for _ in range(steps if active.any() else 0):
         slopes = rows.jacobian(theta, active)
         size = np.maximum(np.linalg.norm(slopes, axis=0), 1e-300)
         gram, right = (slopes / size).T @ (slopes / size), (slopes / size).T @ left.ravel()
@@ -285,6 +285,8 @@ def _unphysical(form: Lagrangian, fit: LagrangeFit) -> np.ndarray:
 def _weakest(rows: LagrangeRows, fit: LagrangeFit, needed: np.ndarray) -> int | None:
     """The entry that the fit misses least, if it costs more than it gains; a friction that gives energy before all."""
     active = fit.support & rows.form.free
+    if not (active & rows.form.optional).any():
+        return None
     slopes = rows.jacobian(fit.theta, active)
     size = np.maximum(np.linalg.norm(slopes, axis=0), 1e-300)
     inverse = np.linalg.pinv((slopes / size).T @ (slopes / size), rcond=1e-12, hermitian=True)

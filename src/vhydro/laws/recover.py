@@ -190,7 +190,7 @@ def _sum_to_one(modes: np.ndarray) -> bool:
 
 
 def _refuse_still_inputs(recording: Recording, problem: Problem) -> None:
-    n, actions = problem.positions, recording.actions.reshape(-1, recording.actions.shape[-1])
+    n, actions = problem.positions, np.concatenate([*recording.actions])
     still = np.ptp(actions, axis=0) <= 1e-9 * np.abs(actions).max(0, initial=0.0)
     for i in range(n):
         forces = problem.port[n + i]
