@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.commands.mapping import Naming
+from vhydro.commands.rates import of_rate
 from vhydro.data import read
 from vhydro.fitted import Fitted
 from vhydro.fitting import fit
@@ -29,6 +30,8 @@ class FitCommand:
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
     refine: bool = True
     """Whether noise and transitions are refined; without it a fit is a quick look."""
+    rate: float | None = None
+    """Only logs of this sampling rate in Hz, where there are several."""
     seed: int = 0
 
 
@@ -40,7 +43,8 @@ def run_fit(config: FitCommand) -> Fitted:
     with locked(config.out.with_name(f".{config.out.name}{LOCK}"), config.out):
         remove_stale(config.out)
         fitted = fit(
-            read(config.logs), modes=config.modes, view=view, refine=config.refine, seed=config.seed,
+            of_rate(read(config.logs), config.rate), modes=config.modes, view=view, refine=config.refine,
+            seed=config.seed,
             say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
         )  # fmt: skip
         fitted.save(config.out)

@@ -11,6 +11,10 @@ from vhydro.views.view import looked_up, only
 
 LENGTHS, FORCES = ("m", "rad"), ("N", "N m")
 NONE, SCENE = "-", "scene"  # what belongs to the scene is no position that a force moves: a reference, a goal
+# Names of rates of change, and of what pushes and of what is pushed where a log declares no units.
+RATES = re.compile(r"(^|[._ ])(v|w|qd|dq|dx|omega)([._ \d]|$)|vel(ocity)?|speed|rate\b|_dot\b|accel", re.IGNORECASE)
+PLACES = re.compile(r"(^|[._ ])(q|x|y|z|theta|phi|alpha)\d*$|pos(ition)?|angle|height|displacement", re.IGNORECASE)
+PUSHES = re.compile(r"(^|[._ ])(u|f|tau)\d*$|force|torque|effort", re.IGNORECASE)
 COMMANDED = re.compile(r"ref(erence)?\b|target|command|desired|setpoint", re.IGNORECASE)
 
 
@@ -61,12 +65,18 @@ class MechanicsView:
 def mechanics_view(episodes: Sequence[Episode]) -> MechanicsView:
     """The view of logs whose units say what is a position and what a force: one force for every position, in order.
 
-    What is called a reference, a target or a command was not measured, and is no position.
+    A log that declares no unit at all is read by names. What is called a velocity, a reference, a target or a command
+    is no position, whatever its unit.
     """
     first = in_si(episodes[0])
     measured = [c for c in first.channels if c.group != SCENE and not COMMANDED.search(c.name)]
-    positions = tuple(c.name for c in measured if c.unit in LENGTHS)
-    forces = tuple(c.name for c in first.inputs if c.unit in FORCES)
+    measured = [c for c in measured if not RATES.search(c.name)]
+    if any(c.unit for c in (*first.channels, *first.inputs)):
+        positions = tuple(c.name for c in measured if c.unit in LENGTHS)
+        forces = tuple(c.name for c in first.inputs if c.unit in FORCES)
+    else:
+        positions = tuple(c.name for c in measured if PLACES.search(c.name))
+        forces = tuple(c.name for c in first.inputs if PUSHES.search(c.name) and not COMMANDED.search(c.name))
     if not positions or len(forces) != len(positions):
         shown = ", ".join(f"{c.name} ({c.unit or 'no unit'})" for c in (*first.channels, *first.inputs))
         raise ValueError(
