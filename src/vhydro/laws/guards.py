@@ -28,7 +28,8 @@ def steady(modes: np.ndarray, half_width: int = 2) -> np.ndarray:
     """The mode weights averaged over a few samples, so that a single wrong label does not count."""
     kernel = np.ones(2 * half_width + 1)
     total = correlate1d(modes, kernel, axis=1, mode="nearest")
-    return total / np.maximum(total.sum(-1, keepdims=True), 1e-300) * (modes.sum(-1, keepdims=True) > 0)
+    whole = total.sum(-1, keepdims=True)
+    return total / np.where(whole > 0, whole, 1.0) * (modes.sum(-1, keepdims=True) > 0)
 
 
 def labels(modes: np.ndarray) -> np.ndarray:

@@ -9,10 +9,12 @@ import numpy as np
 from vhydro.lagrangian import Friction, Lagrangian, Surface, Touch
 from vhydro.laws.estimate import Estimate, ShootingConfig, shot, sorted_by_motion
 from vhydro.laws.guards import Sorted, labels, steady, surface_of, typical_run
+from vhydro.laws.held_out import folds
 from vhydro.laws.lagrange_weak import (
     Candidates,
     LagrangeFit,
     LagrangeRows,
+    gauss_newton,
     lagrange_candidates,
     lagrange_rows,
     selected,
@@ -171,8 +173,30 @@ def lagrange_estimate(tracks: Tracks, problem: Problem, config: LagrangeConfig) 
         support[form.of("place", b)] = True
     dry = tuple(i for i in form.of("friction") if support[i] and _is_dry(form, i))
     form = replace(form, dry=dry)
+    if not config.refine:
+        return _unrefined(form, start, theta, support, fine)
     with jax.enable_x64(True):
         return shot(form, fine, theta, support, config.shooting)
+
+
+def _unrefined(form: Lagrangian, start: Start, theta: np.ndarray, support: np.ndarray, tracks: Tracks) -> Estimate:
+    """The weak form's own estimate, its errors those of overlapping bumps, with the parameters of every fold."""
+    rows, fit, active = start.rows, start.fit, support & form.free
+    slopes = rows.jacobian(fit.theta, active)
+    covariance = np.zeros(2 * (len(theta),))
+    size = np.maximum(np.linalg.norm(slopes, axis=0), 1e-300)
+    inverse = np.linalg.pinv((slopes / size).T @ (slopes / size), rcond=1e-12, hermitian=True) / np.outer(size, size)
+    # Bumps overlap by half: neighbours say about the same, and errors are larger by about the square root of two.
+    covariance[np.ix_(active, active)] = 2.0 * max(fit.cost / rows.number, 1.0) * inverse
+    for b, i in form.places.items():
+        k = form.of("stiffness", b)[0]
+        covariance[i, :], covariance[:, i] = 0.0, 0.0
+        covariance[i, i] = covariance[k, k] * (theta[i] / theta[k]) ** 2 if theta[k] else 0.0
+    length = np.full(len(rows.where), 2 * rows.half_width + 1)
+    parts = folds(rows.where, length, *tracks.positions.shape[:2])
+    fitted = [gauss_newton(rows.only(train), fit.theta, fit.support) for train, _ in parts if train.any()]
+    thetas = tuple(in_places(form, one.theta) for one in fitted) if len(fitted) == len(parts) else ()
+    return Estimate(form, theta, support, covariance, np.nan, folds=thetas)
 
 
 def _is_dry(form: Lagrangian, index: int) -> bool:

@@ -45,11 +45,25 @@ def local_polynomial(tracks: np.ndarray, dt: float, half_width: int, degree: int
 def sensor_noise(tracks: np.ndarray) -> np.ndarray:
     """The standard deviation of the noise on every position: (positions,).
 
-    From third differences, whose smooth part is small, by their median, which contacts do not move.
+    From third differences, whose smooth part is small, by their median, which contacts do not move. Readings that only
+    take certain values are no finer than these: their step is a noise of its own.
     """
     third = np.diff(tracks, 3, axis=1)
     spread = np.nanmedian(np.abs(third), axis=(0, 1)) / 0.6745
-    return spread / np.sqrt(20.0)
+    return np.maximum(spread / np.sqrt(20.0), _resolution(tracks))
+
+
+def _resolution(tracks: np.ndarray) -> np.ndarray:
+    """What readings in steps leave unsaid, as a standard deviation; 0 where hardly two are the same."""
+    out = np.zeros(tracks.shape[-1])
+    for i in range(tracks.shape[-1]):
+        change = np.abs(np.diff(tracks[..., i], axis=1))
+        change = change[np.isfinite(change)]
+        size = np.nanmax(np.abs(tracks[..., i]), initial=0.0)
+        moved = change[change > 1e-9 * size]
+        if len(moved) and len(moved) < 0.98 * len(change):
+            out[i] = np.quantile(moved, 0.02) / np.sqrt(12.0)
+    return out
 
 
 def noise_gains(half_width: int, dt: float) -> Smooth:
