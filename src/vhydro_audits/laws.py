@@ -52,7 +52,7 @@ class LawsAuditConfig:
     new: tuple[str, ...] = LAWS.families["new"]  # … and of the family `new`
     sources: tuple[Literal["given", "filtered"], ...] = ("given", "filtered")
     peers: bool = True  # PySINDy beside ours; needs the extra `peers`
-    quick: bool = False  # one seed, two conditions, the puck and the block: a small honest run that says it is one
+    quick: bool = False  # one seed, two conditions, puck, block and bowl: a small honest run that says it is one
     episodes: int = 20
     steps: int = 1000  # of each episode …
     dt: float = 0.005  # … in seconds
@@ -96,7 +96,7 @@ def groups(config: LawsAuditConfig, methods: tuple[str, ...]) -> list[Group]:
     for key in _keys(config):
         cells = tuple(FAMILY | key | {"condition": condition(key), "method": m} for m in methods)
         out.append(Group(key, cells))
-    for key in new_keys(1 if config.quick else config.seeds, config.new[:1] if config.quick else config.new):
+    for key in new_keys(config.seeds, config.new, quick=config.quick):
         cells = tuple(NEW | key | {"condition": condition(key), "method": m} for m in methods if m in NEW_METHODS)
         out.append(Group(key, cells))
     return out

@@ -4,7 +4,6 @@ All methods see the same noisy positions, inputs and modes. Ours is told which p
 M, V or friction. Seeds begin at 100: those below ten were looked at while the method was built.
 """
 
-from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
@@ -37,8 +36,12 @@ NOISE, MISSING = (0.001, 0.01, 0.05), (0.0, 0.2)
 OURS = ("full", "weak")
 
 
-def new_keys(seeds: int, tasks: tuple[str, ...]):
-    """Every log: system, noise, missing samples and seed."""
+def new_keys(seeds: int, tasks: tuple[str, ...], *, quick: bool = False):
+    """Every log: system, noise, missing samples and seed; a quick audit has one of the bowl."""
+    if quick:
+        place = {"task": "bowl", "source": "given", "noise": NOISE[0], "missing": 0.0, "flips": 0.0}
+        yield place | {"seed": FIRST_SEED}
+        return
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         for task in tasks:
             for noise in NOISE:
@@ -108,8 +111,7 @@ def _record(method: str, task: str, seed: int, recording: Recording, config: dic
         return _scored(found.acceleration, None, status, task, seed, config)
     if method.startswith("sindy"):
         name = cast(Method, method.removeprefix("sindy-"))
-        told = replace(problem, port=problem.port)
-        peer = sindy(recording, told, tuple(() for _ in law.modes), name, modes=True, seed=seed)
+        peer = sindy(recording, problem, tuple(() for _ in law.modes), name, modes=True, seed=seed)
         return _scored(peer.acceleration, None, "identified", task, seed, config)
     settings = LawsConfig(estimator="lagrange", lagrange=LagrangeConfig(refine=method == "full"))
     if task == "ball":

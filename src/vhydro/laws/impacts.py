@@ -210,7 +210,10 @@ def _largest_near(size: np.ndarray, side: int) -> np.ndarray:
 
 def _of_lowest(found: Impacts, points: np.ndarray, index: int) -> Impacts:
     """The impacts at which a point came down and was the lowest of all."""
-    around = [np.nanmin(points[e, max(s - 1, 0) : s + 3], 0) for e, s in zip(found.episode, found.sample, strict=True)]
+    around = [
+        np.nanmin(points[e, max(s - 1, 0) : s + 3], 0)
+        for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True)
+    ]
     lowest = np.array([int(np.nanargmin(a)) == index for a in around], bool).reshape(len(found.episode))
     keep = lowest & (found.before < 0) & (found.after > found.before)
     return Impacts(*(x[keep] for x in found))
@@ -220,7 +223,7 @@ def _beside(jumps: list[Impacts], valid: np.ndarray, around: int) -> np.ndarray:
     """Samples at most so far from an impact."""
     out = np.zeros_like(valid)
     for found in jumps:
-        for e, s in zip(found.episode, found.sample, strict=True):
+        for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True):
             out[e, max(s - around, 0) : s + 2 + around] = True
     return out
 
@@ -246,7 +249,7 @@ def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int,
     """The impacts with velocities and places from the law of flight, where enough flight is on either side."""
     smooth = local_polynomial(np.where(free[..., None], recording.positions, np.nan), recording.dt, 8)
     noise, rows = float(sensor_noise(recording.positions)[axis]), []
-    for e, s in zip(found.episode, found.sample, strict=True):
+    for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True):
         sides = [_state_beside(recording, smooth, flight, axis, free, e, s, way, noise) for way in (-1, 1)]
         if sides[0] is None or sides[1] is None:
             continue
