@@ -28,7 +28,7 @@ FEWEST_IMPACTS = 6
 AROUND = 2  # samples around an impact that may be touched by it
 NEAR = 0.03  # of a position's spread: too near a surface for a flight to be told from small bounces
 UNUSUAL = 4.0  # robust standard deviations from the others, beyond which an impact is not one of them
-MOST_EXCESS = 1.4  # as for laws: times what noise leaves in nine impacts of ten
+MOST_EXCESS = 2.0  # times what noise leaves in nine impacts of ten; one reading each, so more by chance than windows
 
 
 class Impacts(NamedTuple):

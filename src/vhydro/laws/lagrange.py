@@ -21,7 +21,7 @@ from vhydro.laws.lagrange_weak import (
     share_past,
 )
 from vhydro.laws.problem import Problem
-from vhydro.laws.smoothing import local_polynomial, noise_gains
+from vhydro.laws.smoothing import local_polynomial, noise_gains, without_gaps
 from vhydro.laws.tracks import Tracks
 
 SMOOTHINGS = (3, 4, 6, 8, 12)  # samples: half-widths for velocities …
@@ -120,7 +120,7 @@ def smoothed_for_velocities(tracks: Tracks, widest: int) -> tuple[Tracks, int]:
 
     widths = [h for h in SMOOTHINGS if h <= widest and 2 * h + 2 < ground.shape[1]] or [3]
     half_width = min(widths, key=error)
-    smooth = local_polynomial(ground, tracks.dt, half_width)
+    smooth = without_gaps(local_polynomial(ground, tracks.dt, half_width), np.isfinite(ground), half_width)
     noise = tracks.noise * noise_gains(half_width, tracks.dt).velocity
     return tracks._replace(smooth=smooth, velocity_noise=noise), half_width
 

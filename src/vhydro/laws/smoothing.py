@@ -4,7 +4,9 @@ from math import factorial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.ndimage import correlate1d
+from scipy.ndimage import correlate1d, maximum_filter1d, minimum_filter1d
+
+SHORTEST_GAP = 6  # samples: fewer in a row are hidden by chance
 
 
 class Smooth(NamedTuple):
@@ -40,6 +42,22 @@ def local_polynomial(tracks: np.ndarray, dt: float, half_width: int, degree: int
     fit = np.where(sums[..., :1] > 0, fit, np.nan)
     scale = half_width * dt
     return Smooth(*(factorial(k) * fit[..., k] / scale**k for k in range(3)))
+
+
+def without_gaps(smooth: Smooth, seen: np.ndarray, half_width: int) -> Smooth:
+    """The same with NaN in gaps too long to be bridged: what a polynomial says there is made up.
+
+    A gap is a stretch of hidden samples longer than half the smoothing's width. Beside it, where only one side is
+    seen, accelerations are too uncertain to be used. `seen` is (episodes, times, positions) bool.
+    """
+    size = max(half_width, SHORTEST_GAP) + 1
+    # An opening keeps runs of hidden samples of at least this length; beyond either end of a log nothing is a gap.
+    hidden = np.pad(~seen, ((0, 0), (size, size), (0, 0)), constant_values=False)
+    long = maximum_filter1d(minimum_filter1d(hidden, size, axis=1), size, axis=1, origin=-1 if size % 2 == 0 else 0)
+    gap = long[:, size:-size]
+    beside = maximum_filter1d(gap, 2 * half_width + 1, axis=1)
+    position, velocity = (np.where(gap, np.nan, x) for x in (smooth.position, smooth.velocity))
+    return Smooth(position, velocity, np.where(beside, np.nan, smooth.acceleration))
 
 
 def sensor_noise(tracks: np.ndarray) -> np.ndarray:
