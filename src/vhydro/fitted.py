@@ -143,6 +143,11 @@ class Fitted:
         if noise is not None:
             if self.law is None:
                 raise ValueError("the model has no law; expected one, of a mechanics view. Leave `noise` out.")
+            if not isinstance(self.law, Law):
+                raise ValueError(
+                    "the law has inertia that couples or changes, for which no certificate exists; expected one of "
+                    "separable inertia. Leave `noise` out: the model itself plans."
+                )
             return law_dynamics(
                 self.law, self.dt, noise=noise, static_friction=static_friction, position_units=seen, input_units=told
             )

@@ -5,7 +5,7 @@ M, V or friction. Seeds begin at 100: those below ten were looked at while the m
 """
 
 from functools import cache
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 import numpy as np
@@ -57,7 +57,7 @@ def new_problem(task: str) -> Problem:
     port = np.zeros((2 * n, len(law.inputs)))
     for column in range(len(law.inputs)):
         port[n + DRIVEN.get(task, column), column] = 1.0
-    kinds = tuple("angle" if unit == "rad" else "length" for unit in law.units[:n])
+    kinds: tuple[Literal["length", "angle"], ...] = tuple("angle" if u == "rad" else "length" for u in law.units[:n])
     return Problem(law.coordinates, law.units, law.inputs, law.modes, candidates(kinds), np.full(n, np.nan), port)
 
 

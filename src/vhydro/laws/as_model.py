@@ -14,7 +14,6 @@ import numpy as np
 
 from vhydro.flow import MechanicalFlow, PortHamiltonianFlow, Reset
 from vhydro.lagrangian import Lagrangian
-from vhydro.laws.form import AnyForm
 from vhydro.laws.shooting import substeps
 from vhydro.library import Library, Monomial, Penetration, Term, polynomial
 from vhydro.model import HybridModel, axis_emission, hybrid_model, mode_kernel, port_hamiltonian
@@ -76,7 +75,7 @@ def law_model(law: Any, channels: tuple[str, ...] | None = None) -> HybridModel:
     )
 
 
-def _creeping(law: Any) -> AnyForm:
+def _creeping(law: Any) -> Any:
     """The form as a model follows it: dry friction creeps there."""
     return replace(law.form, dry=()) if isinstance(law.form, Lagrangian) else law.form
 

@@ -251,9 +251,10 @@ def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int,
     noise, rows = float(sensor_noise(recording.positions)[axis]), []
     for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True):
         sides = [_state_beside(recording, smooth, flight, axis, free, e, s, way, noise) for way in (-1, 1)]
-        if sides[0] is None or sides[1] is None:
+        both = [one for one in sides if one is not None]
+        if len(both) < 2:
             continue
-        (q0, v0, a0, error0), (q1, v1, a1, error1) = sides
+        (q0, v0, a0, error0), (q1, v1, a1, error1) = both
         when = np.clip(-(q1 - q0) / (v1 - v0 if v1 != v0 else 1.0), -2 * recording.dt, 2 * recording.dt)
         place = q0 + v0 * when + 0.5 * a0 * when**2
         rows.append((e, s, v0 + a0 * when, v1 + a1 * when, place, np.hypot(error0, error1) / np.sqrt(2)))

@@ -12,6 +12,7 @@ from vhydro.laws.guards import Sorted, labels, steady, surface_of, typical_run
 from vhydro.laws.held_out import folds
 from vhydro.laws.lagrange_weak import (
     Candidates,
+    Kind,
     LagrangeFit,
     LagrangeRows,
     gauss_newton,
@@ -72,7 +73,7 @@ def lagrange_form(
 ) -> Lagrangian:
     """The equations up to their parameters: candidate terms, a spring and a damper for every contact."""
     n = problem.positions
-    kinds = tuple("angle" if unit == "rad" else "length" for unit in problem.units[:n])
+    kinds: tuple[Kind, ...] = tuple("angle" if unit == "rad" else "length" for unit in problem.units[:n])
     terms = config.candidates or lagrange_candidates(kinds)
     masses = np.full(n, np.nan) if problem.masses is None else problem.masses
     # A mass that is given is all there is of that inertia.

@@ -100,11 +100,11 @@ class LagrangeLaw:
         """How fast velocities change: (samples, positions)."""
         if mode in self.form.resting:
             return np.zeros_like(q)
-        q, v, a = (list(np.moveaxis(np.asarray(x, float), -1, 0)) for x in (q, v, a))
+        places, rates, inputs = (list(np.moveaxis(np.asarray(x, float), -1, 0)) for x in (q, v, a))
         on: list[Any] = [float(b == self.contact(mode)) for b in range(len(self.form.blocks))]
-        on += [(way.along([*q, *v]) > 0) * 1.0 for way in self.form.switches[len(on) :]]
-        force = self.form.force(self.theta, on, q, v, a)
-        return np.stack(np.broadcast_arrays(*solved(self.form.mass_matrix(self.theta, q), force)), -1)
+        on += [(way.along([*places, *rates]) > 0) * 1.0 for way in self.form.switches[len(on) :]]
+        force = self.form.force(self.theta, on, places, rates, inputs)
+        return np.stack(np.broadcast_arrays(*solved(self.form.mass_matrix(self.theta, places), force)), -1)
 
     def simulate(
         self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None, *, substeps: int = 4

@@ -129,8 +129,9 @@ def lagrange_rows(form: Lagrangian, tracks: Tracks, on: np.ndarray, half_width: 
     for k, e in enumerate(form.entries):
         for axis in range(form.positions):
             design[..., axis, k] = _column(form, e, axis, x, q, v, tracks, on, window, phi)
-    usable = np.isin(np.argmax(tracks.modes, -1), form.resting, invert=True) & (tracks.modes.sum(-1) > 0)
-    seen = np.isfinite(tracks.positions).all(-1)
+    moves = np.isin(np.argmax(tracks.modes, -1), form.resting, invert=True)
+    usable = np.asarray(moves & (tracks.modes.sum(-1) > 0))
+    seen = np.asarray(np.isfinite(tracks.positions).all(-1))
     good = usable[:, window].all(-1) & (seen[:, window].mean(-1) > FEWEST_SEEN) & np.isfinite(design).all((2, 3))
     middle = window[:, half_width]
     shapes = np.stack([np.broadcast_to(t.shape.value(q), q[0].shape)[:, middle] for t in form.inertia], -1)

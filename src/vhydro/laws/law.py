@@ -123,7 +123,9 @@ class Law:
 
     def flow(self, *, substeps: int = 1, dtype=jnp.float32) -> PortHamiltonianFlow:
         """The vector field of every mode, z = (positions, momenta) in the law's units."""
-        return law_flow(self, substeps=substeps, dtype=dtype)
+        flow = law_flow(self, substeps=substeps, dtype=dtype)
+        assert isinstance(flow, PortHamiltonianFlow)
+        return flow
 
     def as_model(self, channels: tuple[str, ...] | None = None) -> HybridModel:
         """The hybrid model of this law, to filter with and to plan on; its mode m is the law's mode m.

@@ -1,7 +1,7 @@
 """Laws from a recording: one door to the three estimators."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,8 +50,8 @@ def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsCon
     return recover_from(prepared(recording, problem), problem, config)
 
 
-def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
-    """The same, from a recording that is ready."""
+def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Any:
+    """The same, from a recording that is ready: a `Law`, or a `LagrangeLaw` where that is what is asked for."""
     try:
         return _recovered(tracks, problem, config)
     except (np.linalg.LinAlgError, ZeroDivisionError, FloatingPointError) as error:
@@ -90,7 +90,7 @@ def _lasso_estimate(tracks: Tracks, problem: Problem, config: LassoConfig) -> Es
     return Estimate(form, theta, support, unknown, np.nan, folds=tuple(thetas))
 
 
-def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
+def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig) -> Any:
     """An estimate as a law, with what is doubtful in it and how it was measured."""
     sorted_modes, _ = sorted_by_motion(tracks)
     shooting = config.lagrange.shooting if config.estimator == "lagrange" else config.shooting
