@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from vhydro import systems
+from vhydro.episodes import Channel, Episode
 from vhydro.laws import LagrangeLaw, LawsConfig, Problem, Recording, load_law, recover
 from vhydro.laws.estimate import ShootingConfig
 from vhydro.laws.lagrange import LagrangeConfig
 from vhydro.laws.lagrange_weak import Candidates
+from vhydro.laws.mechanics import is_coupled, mechanics_problem
 from vhydro.laws.writing import latex, text
+from vhydro.views import MechanicsView
 
 CONFIG = LawsConfig(estimator="lagrange", lagrange=LagrangeConfig(shooting=ShootingConfig(lengths=(60,))))
 
@@ -112,3 +115,22 @@ def test_a_library_that_cannot_hold_the_law_is_marked():
     few = replace(CONFIG.lagrange, candidates=Candidates(form.inertia[:1], form.potential, form.friction))
     law = recover(recorded(systems.Bowl()), problem_of(systems.Bowl()), replace(CONFIG, lagrange=few))
     assert law.status(0) == "unidentified"
+
+
+def test_a_view_with_fewer_forces_than_positions_is_coupled():
+    """An input on one position of two is enough; none at all, and no mass, is refused in the words of the flags."""
+    channels, inputs = (Channel("x1", unit="m"), Channel("x2", unit="m")), (Channel("force", unit="N"),)
+    log = Episode(np.zeros((5, 2)), np.zeros((4, 1)), 0.01, channels, inputs)
+    told = mechanics_problem(MechanicsView(("x1", "x2"), ("force", "-")), log, 1)
+    assert is_coupled(told)
+    assert told.port[2:].tolist() == [[1.0], [0.0]]
+    assert not is_coupled(mechanics_problem(MechanicsView(("x1",), ("force",)), log, 1))
+    known = mechanics_problem(MechanicsView(("x1", "x2"), masses=(1.0, float("nan"))), log, 1)
+    assert known.masses is not None
+    with pytest.raises(ValueError, match="--forces torque, --friction 1.0 or --masses 0.5"):
+        mechanics_problem(MechanicsView(("x1", "x2"), ("-", "-")), log, 1)
+
+
+def test_a_force_named_twice_is_refused():
+    with pytest.raises(ValueError, match="name force more than once"):
+        MechanicsView(("x1", "x2"), ("force", "force"))
