@@ -64,8 +64,8 @@ class Results:
     def of_family(self, name: str) -> "Results":
         """The part that is of one family of tasks, as if the audit had no other."""
         spec = replace(self.spec, families={name: self.spec.families[name]})
-        some = [[r for r in records if r.get("family", name) == name] for records in (self.cells, self.rows)]
-        return Results(spec, *some, self.meta)
+        cells, rows = ([r for r in x if r.get("family", name) == name] for x in (self.cells, self.rows))
+        return Results(spec, cells, rows, self.meta)
 
     @cached_property
     def methods(self) -> list[Method]:
