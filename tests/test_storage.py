@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from vhydro import storage
 from vhydro.calibration import Calibration
-from vhydro.flow import Reset
+from vhydro.flow import MechanicalFlow, Reset
 from vhydro.gap import GapDrive, Geometry
+from vhydro.lagrangian import Friction, Inertia, Lagrangian, Potential, Shape, Surface, Touch
 from vhydro.library import Cosine, Penetration, Sine, polynomial
 from vhydro.model import (
     axis_emission,
@@ -69,6 +70,19 @@ def contact_model(dtype=jnp.float32):
     return hybrid_model(kernel, flow, emission, noise=0.1, reset=reset)
 
 
+def mechanical_flow() -> MechanicalFlow:
+    """Lagrange's equations of two positions, with a contact between them."""
+    flat, angle = Shape((0, 0)), Shape((1, 0), "cos", (1, -1))
+    equations = Lagrangian(
+        2, 1, 0, (Inertia(0, 0, flat), Inertia(1, 1, flat), Inertia(0, 1, angle)), (Potential(Shape((2, 0))),),
+        (Friction("viscous", 0), Friction("Coulomb", 0, 1)), (Touch(1, Surface(0, "above", 1)),),
+        (1.0, None, None), (None, None), ((1.0,), (0.0,)), (0.01, 0.02),
+    )  # fmt: skip
+    count = len(equations.entries)
+    arrays = jnp.arange(1.0, count + 1), jnp.array([[0.0], [1.0]]), jnp.ones(2), jnp.ones((2, 4, 1))
+    return MechanicalFlow(*arrays, equations=equations, substeps=2)
+
+
 def reach() -> GapDrive:
     """A kernel's drive that reads the gap between a hand and two bodies."""
     places = jnp.arange(36.0).reshape(2, 3, 6)
@@ -97,6 +111,7 @@ def modules():
         "reach": reach(),
         "geometry": reach().geometry,
         "calibrated": calibrated_model(),
+        "mechanical": mechanical_flow(),
         "exact": conditioned_proposal(linear),
         "residual": conditioned_proposal(contact, residual=(4,), key=key),
         "amortized": amortized_proposal(contact, hidden=(4, 3), key=key),
@@ -165,7 +180,11 @@ def outcome(path, data, reader=load):
 
 
 def test_every_known_class_is_tried(modules):
-    tried = {type(m).__name__ for m in (*modules.values(), *TERMS, modules["calibrated"].calibration)}
+    parts = (*modules.values(), *TERMS, modules["calibrated"].calibration)
+    equations = modules["mechanical"].equations
+    kept = (equations, *equations.inertia, *equations.potential, *equations.friction, *equations.blocks)
+    kept += (equations.inertia[0].shape, equations.blocks[0].guard)
+    tried = {type(m).__name__ for m in (*parts, *kept)}
     assert tried == set(storage.KNOWN)
 
 

@@ -16,7 +16,8 @@ from vhydro.filter.exported import PLATFORMS, LoadedStream, read_stream
 from vhydro.filter.merged import is_separate
 from vhydro.intervals import intervals, reading_moments
 from vhydro.laws.as_model import masses
-from vhydro.laws.law import Law, law_document, law_of
+from vhydro.laws.lagrange_law import AnyLaw, any_document, any_law_of
+from vhydro.laws.law import Law
 from vhydro.laws.mechanics import mechanics_laws
 from vhydro.model import HybridModel
 from vhydro.modes.readings import Readings, readings
@@ -52,7 +53,7 @@ class Fitted:
     guide: Proposal | None = field(default_factory=ConditionedProposal)
     settings: FilterSettings = field(default_factory=lambda: FilterSettings(particles=64))
     couples: Bool[np.ndarray, "modes things"] | None = None  # of a contact view: what goes with what drives it
-    law: Law | None = None  # of a mechanics view: what the model is of
+    law: AnyLaw | None = None  # of a mechanics view: what the model is of
     report: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -130,8 +131,12 @@ class Fitted:
         places = mean[:, : 3 * len(self.view.bodies)].reshape(len(mean), -1, 3)  # the first coordinates are bodies
         return readings(np.asarray(belief.path), self.couples, self.view, seen, places)
 
-    def laws(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> Law:
-        """The law of every mode, with constants and their intervals, found in these logs given the model's modes."""
+    def laws(self, logs: Episode | Sequence[Episode], *, estimator: str | None = None, seed: int = 0) -> AnyLaw:
+        """The law of every mode, with constants and their intervals, found in these logs given the model's modes.
+
+        `estimator` is `shooting`, `weak`, `lasso` or `lagrange` (inertia that couples or changes); that of the model's
+        own law if not given.
+        """
         if not isinstance(self.view, MechanicsView) or self.law is None:
             raise ValueError(
                 f"the model reads logs through the {self.view.kind} view, which shows no forces; expected positions "
@@ -140,7 +145,7 @@ class Fitted:
             )
         every = [logs] if isinstance(logs, Episode) else list(logs)
         beliefs = [self.smooth(log, seed=seed) for log in every]
-        return mechanics_laws(self.view, [self.see(log) for log in every], beliefs, self.law)
+        return mechanics_laws(self.view, [self.see(log) for log in every], beliefs, self.law, estimator=estimator)
 
     def dynamics(
         self, *, noise: Sequence[float] | float | None = None, static_friction: float | None = None
@@ -161,6 +166,11 @@ class Fitted:
         if noise is not None:
             if self.law is None:
                 raise ValueError("the model has no law; expected one, of a mechanics view. Leave `noise` out.")
+            if not isinstance(self.law, Law):
+                raise ValueError(
+                    "the law has inertia that couples or changes, for which no certificate exists; expected one of "
+                    "separable inertia. Leave `noise` out: the model itself plans."
+                )
             return law_dynamics(
                 self.law, self.dt, noise=noise, static_friction=static_friction, position_units=seen, input_units=told
             )
@@ -208,7 +218,7 @@ class Fitted:
             "channels": [asdict(c) for c in self.channels], "inputs": [asdict(c) for c in self.inputs],
             "settings": asdict(self.settings), "report": list(self.report),
             "couples": None if self.couples is None else self.couples.tolist(),
-            "law": None if self.law is None else law_document(self.law), "guided": self.guide is not None,
+            "law": None if self.law is None else any_document(self.law), "guided": self.guide is not None,
         }  # fmt: skip
         parts = {"model": self.model} | ({"guide": self.guide} if self.guide is not None else {})
         save(path, notes=notes, **parts)
@@ -239,7 +249,7 @@ def load(path: str | PathLike[str]) -> Fitted:
             guide=held.parts.get("guide") if notes["guided"] else None,  # pyright: ignore[reportArgumentType]
             settings=_settings(notes["settings"]),
             couples=None if notes["couples"] is None else np.asarray(notes["couples"], bool),
-            law=None if notes["law"] is None else law_of(notes["law"]),
+            law=None if notes["law"] is None else any_law_of(notes["law"]),
             report=tuple(map(str, notes["report"])),
         )
     except (KeyError, TypeError, ValueError) as error:

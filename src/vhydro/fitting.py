@@ -167,7 +167,8 @@ def _checked_logs(logs: Dataset | Episode | Sequence[Episode]) -> list[Episode]:
         if abs(e.dt - first.dt) > SAME_STEP * first.dt:
             raise ValueError(
                 f"{e.source or 'a log'} has steps of {e.dt:g} s, {first.source or 'the first log'} of {first.dt:g} s; "
-                "expected one time step for all: modes are of what happens in one step. Fit a model to each kind."
+                "expected one time step for all: modes are of what happens in one step. Fit a model to each kind, with "
+                "--only-rate HZ on the command line."
             )
     long = [e for e in episodes if e.steps + 1 >= FEWEST_ROWS]
     if not long:

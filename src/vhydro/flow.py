@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from vhydro.lagrangian import Lagrangian
 from vhydro.library import Library, Monomial, values
 from vhydro.network import Network
 from vhydro.small import matvec, over, pick, product, times
@@ -64,25 +65,7 @@ class PortHamiltonianFlow(eqx.Module):
     ) -> Float[Array, "modes latent *particles"]:
         """Where each mode takes its own start in one step of length dt."""
         drive = _driven(self.port, action, starts.ndim - 2)
-        return self._integrated(lambda z: self.velocity(z, drive), starts, dt)
-
-    def _integrated(self, velocity: Callable, z, dt):
-        h = dt / self.substeps
-
-        def rk4(z):
-            k1 = velocity(z)
-            k2 = velocity(z + 0.5 * h * k1)
-            k3 = velocity(z + 0.5 * h * k2)
-            k4 = velocity(z + h * k3)
-            return z + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-
-        def midpoint(z):
-            return z + h * velocity(z + 0.5 * h * velocity(z))
-
-        one = rk4 if self.integrator == "rk4" else midpoint
-        for _ in range(self.substeps):
-            z = one(z)
-        return z
+        return _integrated(lambda z: self.velocity(z, drive), starts, dt, self.integrator, self.substeps)
 
     def jacobian(
         self,
@@ -117,7 +100,7 @@ class PortHamiltonianFlow(eqx.Module):
         dt: Float[Array, ""],
     ) -> Float[Array, "latent *particles"]:
         """Where each particle's own mode takes it: `step` without the modes that are not asked for."""
-        return self._integrated(self._velocity_in(mode, action), start, dt)
+        return _integrated(self._velocity_in(mode, action), start, dt, self.integrator, self.substeps)
 
     def jacobian_in(self, mode, start, end, action, dt) -> Float[Array, "latent latent particles"]:
         """`jacobian` of each particle's own mode."""
@@ -138,6 +121,26 @@ def _driven(port: Float[Array, "modes latent inputs"], action: Float[Array, "inp
     return over(matvec(port, action), axes + 1 - action.ndim)
 
 
+def _integrated(velocity: Callable, z, dt, integrator: str, substeps: int):
+    """z after dt, by equal steps of a fixed-step integrator."""
+    h = dt / substeps
+
+    def rk4(z):
+        k1 = velocity(z)
+        k2 = velocity(z + 0.5 * h * k1)
+        k3 = velocity(z + 0.5 * h * k2)
+        k4 = velocity(z + h * k3)
+        return z + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+    def midpoint(z):
+        return z + h * velocity(z + 0.5 * h * velocity(z))
+
+    one = rk4 if integrator == "rk4" else midpoint
+    for _ in range(substeps):
+        z = one(z)
+    return z
+
+
 def _propagator(velocity: Callable, z, dt, axis: int):
     """`exp(A dt)` to third order, A the derivative of a velocity at z, whose coordinates are along `axis`."""
     latent = z.shape[axis]
@@ -150,6 +153,67 @@ def _propagator(velocity: Callable, z, dt, axis: int):
     for order in (2, 1):
         out = identity + product(step, out) / order
     return out
+
+
+class MechanicalFlow(eqx.Module):
+    """Lagrange's equations with M(q): z is (positions, velocities), a contact is on in its own mode, one step by RK4.
+
+    Dry friction creeps: below a small speed it grows from 0 instead of changing its sign at once.
+    """
+
+    parameters: Float[Array, "entries"]
+    on: Float[Array, "modes blocks"]  # which contact is on in every mode
+    moves: Float[Array, "modes"]  # 0 of a mode in which nothing moves
+    port: Float[Array, "modes latent inputs"]  # how inputs accelerate things in the middle of where they move
+    equations: Lagrangian = eqx.field(static=True)
+    substeps: int = eqx.field(static=True)
+
+    def _rates(self, on, moves, z, action):
+        """ż at z (latent, …), with contacts on as told."""
+        rate = self.equations.field(tuple(self.parameters), tuple(on), tuple(z), tuple(action))
+        return moves * jnp.stack(jnp.broadcast_arrays(*rate))
+
+    def velocity(
+        self, starts: Float[Array, "modes latent *particles"], action: Float[Array, "inputs ..."]
+    ) -> Float[Array, "modes latent *particles"]:
+        """`ż` of every mode at its own start."""
+        every = zip(self.on, self.moves, starts, strict=True)
+        return jnp.stack([self._rates(on, moves, z, action) for on, moves, z in every])
+
+    def step(
+        self,
+        starts: Float[Array, "modes latent *particles"],
+        action: Float[Array, "inputs ..."],
+        dt: Float[Array, ""],
+    ) -> Float[Array, "modes latent *particles"]:
+        """Where each mode takes its own start in one step of length dt."""
+        return _integrated(lambda z: self.velocity(z, action), starts, dt, "rk4", self.substeps)
+
+    def jacobian(self, starts, ends, action, dt) -> Float[Array, "modes latent latent _particles"]:
+        """About how much every mode's end moves with its start."""
+        return _propagator(lambda z: self.velocity(z, action), 0.5 * (starts + ends), dt, 1)
+
+    def _velocity_in(self, mode: Int[Array, "*particles"], action: Float[Array, "inputs ..."]) -> Callable:
+        axes = mode.ndim
+        on = [pick(over(column, axes), mode) for column in self.on.T]
+        moves = pick(over(self.moves, axes), mode)
+        return lambda z: self._rates(on, moves, z, action)
+
+    def step_in(self, mode, start, action, dt) -> Float[Array, "latent *particles"]:
+        """Where each particle's own mode takes it."""
+        return _integrated(self._velocity_in(mode, action), start, dt, "rk4", self.substeps)
+
+    def jacobian_in(self, mode, start, end, action, dt) -> Float[Array, "latent latent particles"]:
+        """`jacobian` of each particle's own mode."""
+        return _propagator(self._velocity_in(mode, action), 0.5 * (start + end), dt, 0)
+
+    def push(self, dt: Float[Array, ""]) -> Float[Array, "modes latent inputs"]:
+        """About how far a unit of each input moves every mode in one step."""
+        return self.port * dt
+
+    @property
+    def affine(self) -> bool:
+        return False
 
 
 class LinearFlow(eqx.Module):
@@ -250,4 +314,4 @@ def kept_momenta(
     return pick(reset.starts(before, jnp.ones_like(z)), mode)
 
 
-Flow = PortHamiltonianFlow | LinearFlow
+Flow = PortHamiltonianFlow | MechanicalFlow | LinearFlow

@@ -1,4 +1,4 @@
-"""The laws audit: sparse port-Hamiltonian laws of four systems whose equations are known. Paper: Exp 3."""
+"""The laws audit: laws of systems whose equations are known, the paper's four and nine more. Paper: Exp 3."""
 
 import json
 from dataclasses import dataclass, replace
@@ -21,6 +21,7 @@ from vhydro.laws.tracks import Tracks, prepared
 from vhydro.laws.writing import text
 from vhydro_audits.baselines.sindy import Method, sindy
 from vhydro_audits.grid import Group, run_grid
+from vhydro_audits.laws_new import NEW, NEW_METHODS, new_keys, new_work
 from vhydro_audits.laws_theorem import theorem_of
 from vhydro_audits.laws_truth import (
     SYSTEMS,
@@ -38,7 +39,7 @@ from vhydro_audits.summary import meta, summary_rows, write_summary
 
 NOISE, MISSING, FLIPS = (LAWS.levels[name] for name in ("noise", "missing", "flips"))
 OURS, PEERS = (tuple(m.key for m in LAWS.methods if (m.kind == "peer") is peer) for peer in (False, True))
-FAMILY = {"experiment": "laws", "family": "known-equations"}
+FAMILY = {"experiment": "laws", "family": "four"}
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,11 @@ class LawsAuditConfig:
 
     out: Path = Path("results/laws")  # where cells, summary, figures and page go
     seeds: int = 20
-    systems: tuple[str, ...] = tuple(SYSTEMS)
+    systems: tuple[str, ...] = tuple(SYSTEMS)  # of the family `four` …
+    new: tuple[str, ...] = LAWS.families["new"]  # … and of the family `new`
     sources: tuple[Literal["given", "filtered"], ...] = ("given", "filtered")
     peers: bool = True  # PySINDy beside ours; needs the extra `peers`
-    quick: bool = False  # one seed, two conditions, the puck and the block: a small honest run that says it is one
+    quick: bool = False  # one seed, two conditions, puck, block and bowl: a small honest run that says it is one
     episodes: int = 20
     steps: int = 1000  # of each episode …
     dt: float = 0.005  # … in seconds
@@ -94,6 +96,9 @@ def groups(config: LawsAuditConfig, methods: tuple[str, ...]) -> list[Group]:
     for key in _keys(config):
         cells = tuple(FAMILY | key | {"condition": condition(key), "method": m} for m in methods)
         out.append(Group(key, cells))
+    for key in new_keys(config.seeds, config.new, quick=config.quick):
+        cells = tuple(NEW | key | {"condition": condition(key), "method": m} for m in methods if m in NEW_METHODS)
+        out.append(Group(key, cells))
     return out
 
 
@@ -127,6 +132,9 @@ def condition(key: dict[str, Any]) -> str:
 def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     """One record for every method on one log."""
     task, seed, dt = key["task"], key["seed"], config["dt"]
+    if task in LAWS.families["new"]:
+        named = {"condition": condition(key)}
+        return rounded([r | named for r in new_work(key, config)], 7)
     log = trial(
         task,
         seed,

@@ -31,6 +31,7 @@ GUARDS: dict[str, dict[int, Guard | None]] = {
     "pushing": {1: Guard(0, "below")},
 }
 PLACES = {"puck": {1: -1.0, 2: 1.0}, "pendulum": {1: -1.0, 2: 1.0}, "pushing": {1: 0.0}, "block": {}}
+WRONG_FIELD = 0.1  # vector-field NRMSE beyond which a law is wrong
 PRESENT = 0.01  # of a mode's force: a term that contributes less does not count as found, for every method alike
 
 
@@ -182,7 +183,17 @@ def scored(answer: Answer, task: str, seed: int, steps: int, dt: float) -> dict[
         # A constant that was not found, or found with the wrong sign or size, is wholly wrong: an error of 1.
         out["physical_constant_error"] = float(np.mean(np.minimum(off, 1.0)))
         out["constants"] = [_constant(k, v, answer.constants.get(k)) for k, v in true.items()]
-    return out
+    return out | {"confident_wrong": confident_wrong(out)}
+
+
+def confident_wrong(record: dict[str, Any]) -> float:
+    """1 where an answer carries no mark though a term is wrong or its field off by more than a tenth; else 0.
+
+    A method without marks is confident always.
+    """
+    wrong_terms = record["support_f1"] is not None and record["support_f1"] < 1
+    wrong = wrong_terms or not record["vector_field_nrmse"] <= WRONG_FIELD
+    return float(wrong and record["status"] == "identified")
 
 
 def _constant(name: str, true, found) -> dict[str, Any]:

@@ -69,6 +69,7 @@ def _published(spec: Spec, row: Row) -> Row | None:
     if any(row[name] != value for name, value in spec.paper_where.items()):
         return None
     place = {name: value for name, value in row.items() if name not in spec.paper_where}
+    place["family"] = spec.paper_families.get(row.get("family", ""), row.get("family"))
     if "task" in row:
         place["task"] = spec.paper_tasks.get(row["task"])
     return published_row(place, published())

@@ -19,7 +19,17 @@ from vhydro_audits.laws import (
     work,
 )
 from vhydro_audits.laws_theorem import theorem_of
-from vhydro_audits.laws_truth import SYSTEMS, answer_of, held_out, matched, problem_of, scored, trial, true_law
+from vhydro_audits.laws_truth import (
+    SYSTEMS,
+    answer_of,
+    confident_wrong,
+    held_out,
+    matched,
+    problem_of,
+    scored,
+    trial,
+    true_law,
+)
 from vhydro_audits.spec import LAWS
 from vhydro_audits.summary import summary_rows
 
@@ -140,8 +150,12 @@ def test_a_term_that_hardly_acts_does_not_count():
 
 def test_the_full_audit_has_every_cell_once():
     methods = OURS + PEERS
-    made = groups(LawsAuditConfig(), methods)
+    every = groups(LawsAuditConfig(), methods)
+    made = [g for g in every if g.cells[0]["family"] == "four"]
+    new = [g for g in every if g.cells[0]["family"] == "new"]
     assert len(made) == 4 * 20 * (12 + 6)
+    assert len(new) == len(LAWS.families["new"]) * 20 * 6
+    assert {g.key["seed"] for g in new} == set(range(100, 120))  # none that the method was built on
     count = Counter((g.key["task"], g.key["seed"], g.key["source"]) for g in made)
     assert set(count.values()) == {12, 6}
     assert all(n == (12 if source == "given" else 6) for (_, _, source), n in count.items())
@@ -154,8 +168,8 @@ def test_the_quick_audit_is_small():
     made = groups(LawsAuditConfig(quick=True), OURS)
     keys = [(g.key["task"], g.key["source"], g.key["noise"], g.key["missing"], g.key["flips"]) for g in made]
     hard, easy, blind = ("given", 0.05, 0.2, 0.02), ("given", 0.001, 0.0, 0.0), ("filtered", 0.01, 0.0, 0.0)
-    assert keys == [(task, *rest) for task in ("puck", "block") for rest in (easy, hard, blind)]
-    assert {g.key["seed"] for g in made} == {0}
+    assert keys == [*((task, *rest) for task in ("puck", "block") for rest in (easy, hard, blind)), ("bowl", *easy)]
+    assert {g.key["seed"] for g in made} == {0, 100}
 
 
 def test_conditions_in_words():
@@ -211,3 +225,24 @@ def test_the_theorem_is_measured_on_a_log():
         assert few["holds"] or not few["conditions"]
         assert few["score"] <= few["nu_filtering"] + few["nu_derivative"] + few["nu_mode"] + few["nu_structure"] + 1e-9
     assert theorem_of(tracks, problem, [0, 1, 2], None, "puck", log.truth) == []
+
+
+# --- systems beyond separable inertia -----------------------------------------------------------------------
+
+
+def test_the_bowl_has_the_textbooks_terms_and_its_lasso_is_not_believed():
+    key = {"task": "bowl", "source": "given", "noise": 0.001, "missing": 0.0, "flips": 0.0, "seed": 100}
+    full, lasso = work(key, SIZE | {"methods": ["full", "lasso", "no-mode"]})
+    assert (full["family"], full["support_f1"], full["status"], full["confident_wrong"]) == ("new", 1, "identified", 0)
+    assert full["vector_field_nrmse"] < 0.01
+    assert lasso["status"] != "identified"
+    assert lasso["confident_wrong"] == 0
+
+
+def test_confident_and_wrong_is_what_it_says():
+    right = {"support_f1": 1.0, "vector_field_nrmse": 0.01, "status": "identified"}
+    assert confident_wrong(right) == 0
+    assert confident_wrong(right | {"support_f1": 0.9}) == 1
+    assert confident_wrong(right | {"vector_field_nrmse": 0.2}) == 1
+    assert confident_wrong(right | {"vector_field_nrmse": float("nan")}) == 1
+    assert confident_wrong(right | {"vector_field_nrmse": 0.2, "status": "free: too short"}) == 0

@@ -8,7 +8,7 @@ from vhydro_audits.spec import LAWS, MODES, SPECS, SUPPORT, Metric, written
 
 
 def test_the_specs_name_what_the_runners_run():
-    assert LAWS.families["known-equations"] == tuple(laws_truth.SYSTEMS)
+    assert LAWS.families["four"] == tuple(laws_truth.SYSTEMS)
     assert {m.key for m in MODES.methods} == set(modes_paths.METHODS)
     assert MODES.levels["occlusion"] == modes_paths.LEVELS
     assert modes_paths.READINGS == READINGS

@@ -151,7 +151,7 @@ def test_laws_are_printed_and_kept(cart, tmp_path, capsys):
     model, data = cart
     status, out, _ = ended(["laws", model, data, "--out", tmp_path / "law"], capsys)
     assert status == 0
-    assert {p.name for p in (tmp_path / "law").iterdir()} == {"law.json", "law.txt", "law.tex"}
+    assert {p.name for p in (tmp_path / "law").iterdir()} == {"law.json", "law.txt", "law.tex", "law.c", "law.py"}
     assert (tmp_path / "law" / "law.txt").read_text("utf-8") in out
     law = run_laws(LawsCommand(model, data))
     assert law.modes == load(model).names

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from law_logs import puck
 
+from vhydro.laws import load_law
 from vhydro.laws.as_model import Circumstances, masses, surfaces
 from vhydro.laws.chain import ChainConfig, episodes_of, evidence_per_value, smoothed
 from vhydro.laws.form import Guard
 from vhydro.laws.guards import directions
-from vhydro.laws.law import Law, load_law
+from vhydro.laws.law import Law
 from vhydro.laws.recover import LawsConfig, recover
 from vhydro_audits.laws_truth import SYSTEMS, problem_of, trial, true_law
 
@@ -122,7 +123,7 @@ def test_friction_below_zero_is_put_to_zero_and_said_where_it_is_more_than_noise
     law = recover(pushed, problem_of("puck"), WEAK)
     assert all(r.value >= 0 for mode in range(3) for r in law.dissipation(mode))
     assert any("would give energy" in why for _, why in law.problems)
-    assert not recover(recording, problem_of("puck"), WEAK).problems
+    assert not any("energy" in why for _, why in recover(recording, problem_of("puck"), WEAK).problems)
 
 
 # --- noise and floor ----------------------------------------------------------------------------------------

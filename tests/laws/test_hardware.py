@@ -66,29 +66,14 @@ def test_a_sign_that_flickers_is_no_turn(monkeypatch):
     assert np.sum(np.diff(emps.directions(flickering)) != 0) == 2
 
 
-def test_cube_falls_and_rebounds(monkeypatch, capsys):
+def test_cube_falls_and_rebounds(monkeypatch):
+    """Gravity and restitution with nothing but the mass given; poses err by more than noise, and the law says so."""
     cube = example("cube_toss_law", monkeypatch)
-    flights, info = cube.tosses(at_hand(cube))
-    rng = np.random.default_rng(0)
-    g, (low, high) = cube.gravity(flights, rng)
-    assert low < g < high < low + 0.04
-    assert g == pytest.approx(-9.6, abs=0.02)
-    found = cube.restitutions(flights)
-    low, high = cube.median_interval(found, rng)
-    assert info["restitution_reported"] < 0.2 < low < np.median(found) < high < 0.32
-    cube.main(cube.DATA)
-    assert "impact" in capsys.readouterr().out
-
-
-def test_a_corner_that_bounces_gives_its_restitution(monkeypatch):
-    cube = example("cube_toss_law", monkeypatch)
-    dt, down, up, speed = 0.005, 12.9, 30, 1.0
-    t = (np.arange(up) - down) * dt
-    height = np.where(t < 0, -speed * t - 4.9 * t**2, 0.3 * speed * t - 4.9 * t**2)
-    corners = np.stack([height] + 7 * [height + 0.1], 1)
-    toss = cube.Toss(centre=height + 0.05, corners=corners, dt=dt)
-    assert toss.touchdown == 13
-    # It is read at the first sample after the turn, by when gravity has slowed the corner a little.
-    slowed = 9.8 * t[14]
-    assert cube.restitution(toss) == pytest.approx(0.3 - slowed / speed, abs=1e-6)
-    assert np.isnan(cube.restitution(toss._replace(corners=corners[:15])))
+    law, info = cube.cube_law(at_hand(cube))
+    assert law.flight.terms(0)["V z"].value / info["mass"] == pytest.approx(9.6, abs=0.15)
+    (floor,) = law.bounces
+    assert floor.side == "below"
+    assert info["restitution_reported"] < 0.2 < floor.restitution.value < 0.35
+    assert abs(floor.place.value) < 0.005
+    assert law.flight.status(0) == "unidentified"
+    assert not floor.identified

@@ -9,9 +9,10 @@ import pytest
 from law_logs import puck
 
 from vhydro import systems
+from vhydro.laws import load_law
 from vhydro.laws.constants import constants, table
 from vhydro.laws.form import form_of
-from vhydro.laws.law import Law, Number, load_law
+from vhydro.laws.law import Law, Number
 from vhydro.laws.writing import latex, rounded, text
 from vhydro.library import Custom, Monomial
 from vhydro_audits.laws_truth import SYSTEMS, problem_of, true_law

@@ -16,7 +16,7 @@ def made(theta: np.ndarray, seed: int, fade: float = 0.6, bumps: int = 400) -> R
     rng = np.random.default_rng(seed)
     columns = lfilter([1.0], [1.0, -0.5], rng.standard_normal((1, bumps, len(theta))), axis=1)
     errors = lfilter([1.0], [1.0, -fade], rng.standard_normal((1, bumps)), axis=1)
-    return Rows(columns, columns @ theta + errors, np.ones((1, bumps), bool), np.ones(1), np.ones(1))
+    return Rows(columns, columns @ theta + errors, np.ones((1, bumps), bool), np.ones(1), np.ones(1), 1, 1)
 
 
 def test_the_ladder_climbs_by_what_matters_most_and_stops():
@@ -57,6 +57,6 @@ def test_the_width_that_predicts_unseen_rows_is_chosen():
         columns = rng.standard_normal((1, 300, 2))
         wrong = np.array([(width - 30) / 30, 0.0])  # what other widths get wrong
         left = columns @ (theta + wrong) + 0.1 * rng.standard_normal((1, 300))
-        return Rows(columns, left, np.ones((1, 300), bool), np.ones(1), np.ones(1))
+        return Rows(columns, left, np.ones((1, 300), bool), np.ones(1), np.ones(1), 1, 1)
 
     assert held_out_width(rows_of, (10, 20, 30, 40, 50), np.array([True, True])) == 30

@@ -36,7 +36,8 @@ def outcome(recording: Recording, problem: Problem, config: LawsConfig) -> str:
 def test_every_estimator_gives_the_law_of_a_spring(config, tolerance):
     law = recover(swinging(1e-3), swing_problem(), config)
     assert law.estimator == config.estimator
-    assert law.status(0) == "identified"
+    # The Lasso's coefficients are off by far more than noise: held-out episodes mark them.
+    assert law.status(0) == ("unidentified" if config is LASSO else "identified")
     assert list(law.energy(0)) == [KINETIC, SQUARE]
     found = constants(law)
     for name, true in {"mass": MASS, "stiffness": STIFFNESS, "friction": FRICTION}.items():
@@ -105,7 +106,7 @@ def test_a_mode_with_too_few_samples_is_unidentified():
 def test_a_mode_that_is_never_on_is_unidentified():
     modes = np.where(puck().truth.modes == 2, 0, puck().truth.modes)
     law = recover(relabelled(modes), problem_of("puck"), WEAK)
-    assert law.problems[-1] == (2, f"only 0 samples, {FEWEST_SAMPLES} are needed")
+    assert (2, f"only 0 samples, {FEWEST_SAMPLES} are needed") in law.problems
 
 
 def test_segments_of_one_sample_are_no_mode():

@@ -79,7 +79,7 @@ def disturbed(repeats: int, bumps: int, seed: int) -> list[Rows]:
     design = np.stack([wave, np.ones(bumps)], -1)[None]
     errors = lfilter([1.0], [1.0, -0.7], rng.standard_normal((repeats, bumps + 100)), axis=1)[:, 100:]
     seen = np.ones((1, bumps), bool)
-    return [Rows(design, design.sum(-1) + e, seen, np.ones(1), np.ones(1)) for e in errors]
+    return [Rows(design, design.sum(-1) + e, seen, np.ones(1), np.ones(1), 1, 1) for e in errors]
 
 
 def test_robust_covariance_knows_disturbances_that_last():

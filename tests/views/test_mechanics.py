@@ -50,3 +50,13 @@ def test_views_that_name_too_much_or_too_little_are_refused():
         MechanicsView(("x", "y"), ("f",))
     with pytest.raises(ValueError, match=r"does not show torque, .* it has the channels x0 and the inputs f0"):
         MechanicsView(("x0",), ("torque",))(log("m"))
+
+
+def test_a_velocity_is_no_position_whatever_its_unit():
+    assert mechanics_view([log("m", "m", names=("x0", "x0_velocity"))]) == MechanicsView(("x0",), ("f0",))
+
+
+def test_without_any_unit_names_say_what_is_what():
+    plain = log("", "", forces=("",), names=("arm.angle", "arm.speed"))
+    named = Episode(plain.observations, plain.actions, 0.01, plain.channels, (Channel("arm.torque", "action", ""),))
+    assert mechanics_view([named]) == MechanicsView(("arm.angle",), ("arm.torque",))

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.commands.mapping import Naming
+from vhydro.commands.rates import of_rate
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
 from vhydro.fitted import Fitted
@@ -31,6 +32,8 @@ class FitCommand:
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     refine: bool = True
     """Whether noise and transitions are refined; without it a fit is a quick look."""
+    only_rate: float | None = None
+    """Only logs of this sampling rate in Hz, where there are several."""
     seed: int = 0
 
 
@@ -43,7 +46,7 @@ def run_fit(config: FitCommand) -> Fitted:
         remove_stale(config.out)
         logs = config.naming.applied(read(config.logs, **vars(config.reading)))
         fitted = fit(
-            logs, modes=config.modes, view=view, refine=config.refine, seed=config.seed,
+            of_rate(logs, config.only_rate), modes=config.modes, view=view, refine=config.refine, seed=config.seed,
             say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
         )  # fmt: skip
         fitted.save(config.out)

@@ -51,6 +51,8 @@ class Naming:
     """Inputs that are velocities of the frame a position is measured in, one for each; `-` where there is none."""
     friction: tuple[float, ...] = ()
     """Known friction along each position in N s/m, where no input is a force; nan where it is to be estimated."""
+    masses: tuple[float, ...] = ()
+    """Known mass along each position in kg, or inertia in kg m²; nan where it is to be estimated."""
     channels: tuple[str, ...] = ()
     """Channels as they are, for the plain view."""
     inputs: tuple[str, ...] = ()
@@ -121,7 +123,7 @@ class Naming:
                 targets=self.targets, moves=self.moves,
             )  # fmt: skip
         if kind == "mechanics":
-            return MechanicsView(self.positions, self.forces, self.carried_by, self.friction)
+            return MechanicsView(self.positions, self.forces, self.carried_by, self.friction, self.masses)
         if kind == "plain":
             return PlainView(self.channels, self.inputs)
         if len(self.body) != 1:

@@ -13,6 +13,7 @@ from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
 from vhydro.fitted import Fitted, load
+from vhydro.laws.law import Law
 from vhydro.planning import Plan, Proof, Task, certify, fitted, mppi
 from vhydro.report.files import staged, write_json
 
@@ -91,6 +92,7 @@ def _proven(config: PlanCommand, model: Fitted, belief: Any, plan: Plan, task: T
     if not config.noise or model.law is None:
         return certify(model, belief, plan, task, **asked)  # it says what is missing
     judged = model.dynamics(noise=config.noise, static_friction=config.static_friction)
+    assert isinstance(model.law, Law)  # `dynamics` has refused others
     return certify(judged, belief, plan, task, shift=fitted(model.law), **asked)
 
 

@@ -3,16 +3,21 @@
 from vhydro.laws.chain import ChainConfig, Chained, chain
 from vhydro.laws.constants import Constant, constants, table
 from vhydro.laws.estimate import ShootingConfig
-from vhydro.laws.law import Law, Number, load_law
+from vhydro.laws.lagrange import LagrangeConfig
+from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw, load_law
+from vhydro.laws.law import Law, Number
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover
 from vhydro.laws.writing import latex, text
 
 __all__ = [
+    "AnyLaw",
     "ChainConfig",
     "Chained",
     "Constant",
+    "LagrangeConfig",
+    "LagrangeLaw",
     "Law",
     "LawsConfig",
     "Number",

@@ -26,7 +26,9 @@ Acceleration = Callable[[int, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  
 def without_modes(recording: Recording, problem: Problem, config: LawsConfig) -> Law:
     """One law for everything."""
     one = recording._replace(modes=recording.modes.sum(-1, keepdims=True))
-    return recover(one, replace(problem, modes=("all",)), config)
+    law = recover(one, replace(problem, modes=("all",)), config)
+    assert isinstance(law, Law)
+    return law
 
 
 def without_sparsity(tracks: Tracks, problem: Problem, config: ShootingConfig) -> Law:
@@ -37,7 +39,7 @@ def without_sparsity(tracks: Tracks, problem: Problem, config: ShootingConfig) -
     with jax.enable_x64(True):
         found = shot(start.form, tracks, theta, support, config, select=False)
     names = (problem.coordinates, problem.units, problem.inputs, problem.modes)
-    return Law(*names, found.form, found.theta, found.support, found.covariance, "dense", found.chi_square)
+    return Law(*names, start.form, found.theta, found.support, found.covariance, "dense", found.chi_square)
 
 
 def without_hamiltonian(tracks: Tracks, problem: Problem, bump: int) -> Acceleration:

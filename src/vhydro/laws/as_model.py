@@ -5,20 +5,19 @@ own numbers, z its positions and momenta in the law's units. A contact's energy 
 position, which is what it is while it is on.
 """
 
+from dataclasses import replace
 from math import comb
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from vhydro.flow import PortHamiltonianFlow, Reset
+from vhydro.flow import MechanicalFlow, PortHamiltonianFlow, Reset
+from vhydro.lagrangian import Lagrangian
 from vhydro.laws.shooting import substeps
 from vhydro.library import Library, Monomial, Penetration, Term, polynomial
 from vhydro.model import HybridModel, axis_emission, hybrid_model, mode_kernel, port_hamiltonian
 from vhydro.network import Network
-
-if TYPE_CHECKING:
-    from vhydro.laws.law import Law
 
 SURE = 4.0  # nats by which a surface or a direction speaks for its mode, and against it on the other side
 STAY = 0.98
@@ -54,7 +53,7 @@ class Scales(NamedTuple):
     floor: float  # a power of ten: a filter is compiled anew for every other
 
 
-def law_model(law: "Law", channels: tuple[str, ...] | None = None) -> HybridModel:
+def law_model(law: Any, channels: tuple[str, ...] | None = None) -> HybridModel:
     """The hybrid model of a law, its positions read by these channels; those of the law's names if not given."""
     seen = _circumstances(law)
     n, modes = law.positions, len(law.modes)
@@ -64,7 +63,7 @@ def law_model(law: "Law", channels: tuple[str, ...] | None = None) -> HybridMode
     chance, mean, scale = _start(law, seen, scales)
     return hybrid_model(
         mode_kernel(modes, stay=STAY, drive=_guards(law, seen, scales)),
-        law_flow(law, substeps=substeps(law.form, law.theta, seen.dt)),
+        law_flow(law, substeps=substeps(_creeping(law), law.theta, seen.dt)),
         axis_emission(2 * n, range(n), noise=scales.noise, noise_floor=scales.floor),
         noise=np.maximum(loose, 2 * scales.floor),
         reset=_stops(law),
@@ -76,12 +75,32 @@ def law_model(law: "Law", channels: tuple[str, ...] | None = None) -> HybridMode
     )
 
 
-def law_flow(law: "Law", *, substeps: int = 1, dtype=jnp.float32) -> PortHamiltonianFlow:
+def _creeping(law: Any) -> Any:
+    """The form as a model follows it: dry friction creeps there."""
+    return replace(law.form, dry=()) if isinstance(law.form, Lagrangian) else law.form
+
+
+def equations_flow(law: Any, *, substeps: int, dtype=jnp.float32) -> MechanicalFlow:
+    """The vector field of every mode of Lagrange's equations."""
+    form, n, modes = law.form, law.positions, len(law.modes)
+    blocks = [b.mode for b in form.blocks]
+    on = np.array([[float(m == b) for b in blocks] for m in range(modes)]).reshape(modes, len(blocks))
+    moves = np.array([float(m not in form.resting) for m in range(modes)])
+    middle = np.zeros(n) if law.circumstances is None else np.array(law.circumstances.position_mean)
+    push = np.array([[law.theta[form.of("port")[i * form.inputs + j]] for j in range(form.inputs)] for i in range(n)])
+    port = np.concatenate([np.zeros((n, form.inputs)), np.linalg.solve(law.mass_matrix(middle), push.reshape(n, -1))])
+    arrays = [jnp.asarray(x, dtype) for x in (law.theta, on, moves, moves[:, None, None] * port)]
+    return MechanicalFlow(*arrays, equations=_creeping(law), substeps=substeps)
+
+
+def law_flow(law: Any, *, substeps: int = 1, dtype=jnp.float32) -> PortHamiltonianFlow | MechanicalFlow:
     """The vector field of every mode of a law, by RK4.
 
     Linear laws of as many positions share one library, and so do the others of one form: what is compiled for one
     serves the next.
     """
+    if isinstance(law.form, Lagrangian):
+        return equations_flow(law, substeps=substeps, dtype=dtype)
     n, modes, inputs = law.positions, len(law.modes), len(law.inputs)
     energies = [_energy(law, mode) for mode in range(modes)]
     library = _library(law, energies)
@@ -103,7 +122,7 @@ def law_flow(law: "Law", *, substeps: int = 1, dtype=jnp.float32) -> PortHamilto
     )  # fmt: skip
 
 
-def _circumstances(law: "Law") -> Circumstances:
+def _circumstances(law: Any) -> Circumstances:
     if law.circumstances is None:
         raise ValueError(
             "the law does not say how it was measured, as laws of older files; expected its sensor noise and spreads. "
@@ -112,7 +131,7 @@ def _circumstances(law: "Law") -> Circumstances:
     return law.circumstances
 
 
-def _scales(law: "Law", seen: Circumstances) -> Scales:
+def _scales(law: Any, seen: Circumstances) -> Scales:
     position, velocity = np.array(seen.position_spread), np.array(seen.velocity_spread)
     mass = masses(law)
     spread = np.concatenate([position, mass * velocity])
@@ -127,8 +146,10 @@ def _scales(law: "Law", seen: Circumstances) -> Scales:
     )
 
 
-def masses(law: "Law") -> np.ndarray:
-    """The mass along every position in the base mode, if all are positive."""
+def masses(law: Any) -> np.ndarray:
+    """The mass along every position in the base mode, if all are positive; 1 where z has velocities."""
+    if isinstance(law.form, Lagrangian):
+        return np.ones(law.positions)
     energy = {term: number.value for term, number in law.energy(law.form.base).items()}
     inverse = np.array([2 * energy.get(_square(law, law.positions + axis), 0.0) for axis in range(law.positions)])
     if not (inverse > 0).all():
@@ -141,11 +162,11 @@ def masses(law: "Law") -> np.ndarray:
     return 1 / inverse
 
 
-def _square(law: "Law", index: int) -> Monomial:
+def _square(law: Any, index: int) -> Monomial:
     return Monomial(tuple(2 * (i == index) for i in range(2 * law.positions)))
 
 
-def _energy(law: "Law", mode: int) -> dict[Term, float]:
+def _energy(law: Any, mode: int) -> dict[Term, float]:
     """The energy of one mode, its contacts multiplied out."""
     out: dict[Term, float] = {}
     for term, number in law.energy(mode).items():
@@ -167,7 +188,7 @@ def _multiplied_out(term: Term, positions: int) -> list[tuple[Term, float]]:
     return [(Monomial(tuple(k * (i == term.axis) for i in axes)), c) for k, c in enumerate(line) if k]
 
 
-def _library(law: "Law", energies: list[dict[Term, float]]) -> Library:
+def _library(law: Any, energies: list[dict[Term, float]]) -> Library:
     """All quadratic terms, and where they do not do, all that the law's form has on offer."""
     quadratic, n = polynomial(2 * law.positions, 2), law.positions
     if all(term in quadratic for energy in energies for term in energy):
@@ -176,7 +197,7 @@ def _library(law: "Law", energies: list[dict[Term, float]]) -> Library:
     return tuple(dict.fromkeys((*quadratic, *(part for term in offered for part, _ in _multiplied_out(term, n)))))
 
 
-def _start(law: "Law", seen: Circumstances, scales: Scales) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _start(law: Any, seen: Circumstances, scales: Scales) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How likely a log begins in every mode, and where: in a contact at its surface, in a direction going that way.
 
     A contact is as likely as its place is narrow: a start just outside speaks for none.
@@ -195,13 +216,18 @@ def _start(law: "Law", seen: Circumstances, scales: Scales) -> tuple[np.ndarray,
     return chance / chance.sum(), mean, scale
 
 
-def surfaces(law: "Law") -> list[tuple[int, int, float, float]]:
-    """Mode, axis, sign and place of every surface."""
+def surfaces(law: Any) -> list[tuple[int, int, float, float]]:
+    """Mode, axis, sign and place of every surface along a position."""
+    return [(m, g.axis, g.sign, place) for m, g, place in _contacts(law) if getattr(g, "other", None) is None]
+
+
+def _contacts(law: Any) -> list[tuple[int, Any, float]]:
+    """Mode, guard and place of every contact."""
     blocks = [(b, block.mode, block.guard) for b, block in enumerate(law.form.blocks)]
-    return [(m, g.axis, g.sign, float(law.theta[law.form.places[b]])) for b, m, g in blocks if g is not None]
+    return [(m, g, float(law.theta[law.form.places[b]])) for b, m, g in blocks if g is not None]
 
 
-def _guards(law: "Law", seen: Circumstances, scales: Scales) -> Network | None:
+def _guards(law: Any, seen: Circumstances, scales: Scales) -> Network | None:
     """A small network: a mode is likelier past its surface, or while things move its way.
 
     Its logits are bounded, so that the kernel is sure but never certain: what it forbids no filter can find.
@@ -210,9 +236,13 @@ def _guards(law: "Law", seen: Circumstances, scales: Scales) -> Network | None:
     if modes == 1:
         return None
     slope, shift, sure = np.zeros((modes, 2 * n + len(law.inputs))), np.zeros(modes), np.zeros(modes)
-    for mode, axis, sign, place in surfaces(law):
-        slope[mode, axis], sure[mode] = sign / scales.noise[axis], SURE
-        shift[mode] = -slope[mode, axis] * place
+    for mode, guard, place in _contacts(law):
+        other = getattr(guard, "other", None)
+        blur = scales.noise[guard.axis] if other is None else np.hypot(scales.noise[guard.axis], scales.noise[other])
+        slope[mode, guard.axis], sure[mode] = guard.sign / blur, SURE
+        if other is not None:
+            slope[mode, other] = -guard.sign / blur
+        shift[mode] = -guard.sign * place / blur
     for mode, axis, sign in seen.directions:
         slope[mode, n + axis] = sign / (scales.mass[axis] * scales.velocity_noise[axis])
         sure[mode] = SURE
@@ -220,7 +250,7 @@ def _guards(law: "Law", seen: Circumstances, scales: Scales) -> Network | None:
     return Network((layers[0], layers[1]), (layers[2], layers[3]))
 
 
-def _stops(law: "Law") -> Reset | None:
+def _stops(law: Any) -> Reset | None:
     """What comes to rest has no momentum left."""
     n, modes = law.positions, len(law.modes)
     if not law.form.resting:

@@ -74,7 +74,9 @@ def find_modes(recording: Recording, problem: Problem, config: ChainConfig, *, s
     refuse_unfit(blind, problem, config.laws.shooting.bump)
     tracks, bump = prepared(blind, problem), config.laws.shooting.bump
     found = segmented(tracks, problem, config.proposals, bump, seed=seed)
-    first = law_of(as_estimate(found.law), tracks._replace(modes=found.weights), problem, config.laws)
+    first = law_of(
+        as_estimate(found.law), tracks._replace(modes=found.weights), problem, replace(config.laws, held_out=False)
+    )
     beliefs = smoothed(first.as_model(), episodes_of(recording, problem), config, seed=seed)
     weights = np.stack([belief.mode for belief in beliefs]) * valid
     used = _is_better(tracks, problem, found, weights, bump)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import exp, pi, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,8 +140,10 @@ def _along(law: Law, axis: int) -> str:
     return f" along {law.coordinates[axis]}" if law.positions > 1 else ""
 
 
-def table(law: Law) -> str:
+def table(law: Any) -> str:
     """The constants as lines of text: name, value, interval and unit."""
+    if not isinstance(law, Law):
+        return law.table()
     found = constants(law)
     width = max(map(len, found), default=0)
     doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vhydro.laws.form import Form
+from vhydro.laws.form import AnyForm
 from vhydro.laws.shooting import CHUNK, LANES, followed, sensed
 from vhydro.laws.windows import Windows
 
@@ -40,7 +40,7 @@ class Fit(NamedTuple):
 class Shooter:
     """Windows, and how a law is followed through them."""
 
-    def __init__(self, form: Form, windows: Windows, dt: float, substeps: int):
+    def __init__(self, form: AnyForm, windows: Windows, dt: float, substeps: int):
         self.form, self.windows, self.dt, self.substeps = form, windows, dt, substeps
 
     @cached_property
@@ -63,6 +63,15 @@ class Shooter:
         """The same, with some of the windows counting for nothing."""
         kept = np.where(dropped, 0.0, 1.0)[:, None, None]
         return Shooter(self.form, self.windows._replace(weights=self.windows.weights * kept), self.dt, self.substeps)
+
+    def only(self, kept: np.ndarray) -> "Shooter":
+        """The same with some of the windows alone, in order, padded with nothing to whole lanes."""
+        room = LANES * max(1, -(-int(kept.sum()) // LANES))
+
+        def some(values: np.ndarray) -> np.ndarray:
+            return np.pad(values[kept], [(0, room - int(kept.sum()))] + [(0, 0)] * (values.ndim - 1))
+
+        return Shooter(self.form, Windows(*map(some, self.windows)), self.dt, self.substeps)
 
     def _stretches(self):
         """Every (lanes, first chunk, samples) that has something to be followed."""

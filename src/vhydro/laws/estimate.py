@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from vhydro.lagrangian import Lagrangian
 from vhydro.laws import weak
 from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
-from vhydro.laws.form import Form, form_of, is_kinetic, momentum_degree
+from vhydro.laws.form import AnyForm, Form, form_of, is_kinetic, momentum_degree
 from vhydro.laws.guards import Sorted, at_rest, labels, run_lengths, sort_modes
+from vhydro.laws.held_out import folds, smoothed_states
 from vhydro.laws.problem import Problem
 from vhydro.laws.shooting import LARGEST_TURN, substeps
-from vhydro.laws.smoothing import local_polynomial
 from vhydro.laws.support import Choice, best_subset
 from vhydro.laws.tracks import Tracks
 from vhydro.laws.weak_errors import covariance_in_units_of_force, robust_covariance
@@ -38,7 +39,7 @@ class ShootingConfig:
 class Estimate(NamedTuple):
     """A hybrid law's parameters with their uncertainty, and how well it fits."""
 
-    form: Form
+    form: AnyForm
     theta: np.ndarray
     support: np.ndarray  # which entries are part of the law
     covariance: np.ndarray  # (entries, entries); 0 for what is known or left out
@@ -47,6 +48,8 @@ class Estimate(NamedTuple):
     set_aside: int = 0  # windows no start of which the law could follow
     freedom: int = 1  # samples that the misfit is counted over
     stopped_at: int = 0  # the length of windows beyond which it could not be followed; 0: it could to the end
+    folds: tuple[np.ndarray, ...] = ()  # the parameters without the held-out episodes of every fold
+    states: np.ndarray | None = None  # (episodes, times, coordinates): where it was followed to
 
 
 class Weak(NamedTuple):
@@ -162,21 +165,56 @@ def _contact_time(tracks: Tracks, mode: int) -> float:
 
 
 def weak_estimate(tracks: Tracks, problem: Problem, bump: int) -> Estimate:
-    """The weak form's law by itself."""
-    return as_estimate(weak_law(tracks, problem, bump))
+    """The weak form's law by itself; a term that does not help to predict held-out rows is left out."""
+    law = weak_law(tracks, problem, bump)
+    support = _borne_out(law, tracks)
+    kept = law._replace(choice=law.choice._replace(support=support, theta=law.rows.solution(support)))
+    solved = [train.solution(support) for train, _ in _row_folds(law.rows, tracks)]
+    thetas = [_in_force(kept._replace(choice=kept.choice._replace(theta=theta))) for theta in solved]
+    return as_estimate(kept)._replace(folds=tuple(thetas))
+
+
+def _row_folds(found: weak.Rows, tracks: Tracks) -> list[tuple[weak.Rows, weak.Rows]]:
+    """The rows to fit and those held out, fold by fold."""
+    episodes, times = tracks.positions.shape[:2]
+    series, count = found.left.shape
+    where = np.stack(np.meshgrid(np.arange(series) % episodes, np.arange(count), indexing="ij"), -1).reshape(-1, 2)
+    where[:, 1] *= found.stride
+    parts = folds(where, np.full(len(where), 2 * found.half_width + 1), episodes, times)
+    return [(found.only(a.reshape(series, count)), found.only(b.reshape(series, count))) for a, b in parts]
+
+
+def _borne_out(law: Weak, tracks: Tracks) -> np.ndarray:
+    """The support without the energies that improve the fit and not the prediction of held-out rows."""
+    parts, support = _row_folds(law.rows, tracks), law.choice.support.copy()
+    energy = np.array([e.kind == "energy" and not e.is_kinetic for e in law.form.entries])
+
+    def error(tried: np.ndarray) -> float:
+        return float(sum(np.sum(held.residuals(train.solution(tried)) ** 2) for train, held in parts))
+
+    while (pool := np.flatnonzero(support & energy)).size and min(held.number for _, held in parts) > 0:
+        tried = np.tile(support, (len(pool), 1))
+        tried[np.arange(len(pool)), pool] = False
+        errors = [error(t) for t in tried]
+        if min(errors) > error(support):
+            break
+        support = tried[int(np.argmin(errors))]
+    return support
 
 
 def as_estimate(law: Weak) -> Estimate:
     """A weak form's law in units of force, with errors."""
-    form, support = law.form, law.choice.support.copy()
-    theta = weak.in_units_of_force(form, law.choice.theta)
-    for i, e in enumerate(form.entries):
-        if e.kind == "place":
-            theta[i] = law.places[i]
-        support[i] |= e.kind == "place" or e.is_kinetic
+    form, theta = law.form, _in_force(law)
+    support = law.choice.support | np.array([e.kind == "place" or e.is_kinetic for e in form.entries])
     found = robust_covariance(law.rows, law.choice.support)
     covariance = covariance_in_units_of_force(form, law.choice.theta, found)
     return Estimate(form, np.where(support, theta, 0.0), support, covariance, np.nan)
+
+
+def _in_force(law: Weak) -> np.ndarray:
+    """The parameters in units of force, with the contacts' places."""
+    theta = weak.in_units_of_force(law.form, law.choice.theta)
+    return np.where([e.kind == "place" for e in law.form.entries], law.places, theta)
 
 
 def shooting(tracks: Tracks, problem: Problem, config: ShootingConfig) -> Estimate:
@@ -204,9 +242,9 @@ class Stage(NamedTuple):
         return float(self.kept.used.sum() / max(self.whole.used.sum(), 1))
 
 
-def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, select: bool = True) -> Estimate:
+def shot(form: AnyForm, tracks: Tracks, theta, support, config: ShootingConfig, *, select: bool = True) -> Estimate:
     """The estimate that shooting reaches from a first guess, through windows as long as the law can follow."""
-    states = _first_states(form, tracks, theta)
+    states = first_states(form, tracks, theta)
     best: Any = None  # the last stage that could be trusted
     reached = 0  # its length
     for length in config.lengths:
@@ -220,9 +258,9 @@ def shot(form: Form, tracks: Tracks, theta, support, config: ShootingConfig, *, 
         best, reached, theta, support = stage, length, stage.fit.theta, chosen
         states = [_followed(states[0], stage)]
     else:
-        return _estimate(form, best, support)
+        return _estimate(form, best, support, states[0], select)
     fit, support = _selected(best.kept, best.fit, support, config.rounds) if select else (best.fit, support)
-    return _estimate(form, best._replace(fit=fit), support)._replace(stopped_at=reached)
+    return _estimate(form, best._replace(fit=fit), support, states[0], select)._replace(stopped_at=reached)
 
 
 def _is_worse(stage: Stage, than: Stage) -> bool:
@@ -231,7 +269,7 @@ def _is_worse(stage: Stage, than: Stage) -> bool:
     return bool(worse or stage.share_kept < 0.8 * than.share_kept)
 
 
-def _stage(form: Form, tracks: Tracks, theta, support, states: list[np.ndarray], length: int, config) -> Stage:
+def _stage(form: AnyForm, tracks: Tracks, theta, support, states: list[np.ndarray], length: int, config) -> Stage:
     windows, where = cut(form, tracks, length)
     if not (windows.weights > 0).any():
         raise ValueError(
@@ -271,6 +309,8 @@ def _selected(shooter: Shooter, fit: Fit, support: np.ndarray, rounds: int) -> t
             break
         theta, other = _adopted(form, fit.theta, support, chosen)
         tried = descended(shooter, theta, other & form.free, fit.starts)
+        if _gives_energy(form, tried.theta, other):
+            break
         penalty = _penalty(form, freedom) * (int(other.sum()) - int(support.sum()))
         if (_misfit(shooter, tried) - _misfit(shooter, fit)) / scale + penalty >= 0:
             break
@@ -287,28 +327,19 @@ def _misfit(shooter: Shooter, fit: Fit) -> float:
     return float(fit.course.misfit[shooter.used].sum())
 
 
-def _optional(form: Form) -> np.ndarray:
-    """Which of the free entries a law may do without."""
-    entries = [e for e, free in zip(form.entries, form.free, strict=True) if free]
-    return np.array([(e.kind == "energy" and not e.is_kinetic) or e.kind == "port" for e in entries])
-
-
-def _penalty(form: Form, freedom: float) -> float:
+def _penalty(form: AnyForm, freedom: float) -> float:
     """The extended BIC's price of one entry: it pays for the data's size and for how many were on offer."""
-    return float(np.log(freedom) + 2 * np.log(max(_optional(form).sum(), 1)))
+    return float(np.log(freedom) + 2 * np.log(max(form.optional.sum(), 1)))
 
 
-def _first_states(form: Form, tracks: Tracks, theta: np.ndarray) -> list[np.ndarray]:
+def first_states(form: AnyForm, tracks: Tracks, theta: np.ndarray) -> list[np.ndarray]:
     """States to start windows from, each (episodes, times, coordinates): smoothed a little, more, and much."""
+    if isinstance(form, Lagrangian):
+        return smoothed_states(tracks, np.ones(form.positions), START_SMOOTHINGS)
     moving = [(i, e.term) for i, e in enumerate(form.entries) if is_kinetic(e.term)]
     kinetic = {term.powers.index(2) - form.positions: theta[i] for i, term in moving}
     mass = np.array([0.5 / kinetic[axis] for axis in range(form.positions)])
-    ground = tracks.positions - tracks.carried
-    others = [local_polynomial(ground, tracks.dt, h) for h in START_SMOOTHINGS if 2 * h < ground.shape[1]]
-    return [
-        np.nan_to_num(np.concatenate([s.position + tracks.carried, mass * s.velocity], -1))
-        for s in (tracks.smooth, *others)
-    ]
+    return smoothed_states(tracks, mass, START_SMOOTHINGS)
 
 
 def _followed(states: np.ndarray, stage: Stage) -> np.ndarray:
@@ -334,21 +365,39 @@ def _hopeless(shooter: Shooter, theta: np.ndarray, starts: np.ndarray, config: S
     return ~(ratio <= max(usual, 1.0) * (1 + config.worst * np.sqrt(2 / np.maximum(shooter.freedom, 1))))
 
 
-def _choice(form: Form, fit: Fit, normal: Normal, scale: float, freedom: float) -> Choice:
+def _choice(form: AnyForm, fit: Fit, normal: Normal, scale: float, freedom: float) -> Choice:
     """The support that the linearised problem asks for, every subset tried."""
-    theta, optional = fit.theta[form.free], _optional(form)
+    theta, optional = fit.theta[form.free], form.optional[form.free]
     gram, cross = normal.gram / scale, (normal.cross + normal.gram @ theta) / scale
     square = freedom + float(2 * normal.cross @ theta + theta @ normal.gram @ theta) / scale
-    return best_subset(gram, cross, square, _penalty(form, freedom), always=~optional, optional=optional)
+    takes, always = _takes_energy(form)[form.free], ~optional
+    while True:
+        chosen = best_subset(gram, cross, square, _penalty(form, freedom), always=always, optional=optional)
+        negative = takes & optional & (chosen.theta < 0)
+        if not negative.any():
+            return chosen
+        optional = optional & ~negative
 
 
-def _adopted(form: Form, theta: np.ndarray, support: np.ndarray, chosen: Choice) -> tuple[np.ndarray, np.ndarray]:
+def _takes_energy(form: AnyForm) -> np.ndarray:
+    """Which entries are frictions or dampings that a law may do without, and that may not be below 0."""
+    if not isinstance(form, Lagrangian):
+        return np.zeros(len(form.entries), bool)
+    return np.array([e.kind in ("friction", "damping") for e in form.entries]) & form.optional
+
+
+def _gives_energy(form: AnyForm, theta: np.ndarray, support: np.ndarray) -> bool:
+    return bool((_takes_energy(form) & support & (theta < 0)).any())
+
+
+def _adopted(form: AnyForm, theta: np.ndarray, support: np.ndarray, chosen: Choice) -> tuple[np.ndarray, np.ndarray]:
     theta, support = theta.copy(), support.copy()
     theta[form.free], support[form.free] = chosen.theta, chosen.support
     return theta, support
 
 
-def _estimate(form: Form, stage: Stage, support: np.ndarray) -> Estimate:
+def _estimate(form: AnyForm, stage: Stage, support: np.ndarray, states: np.ndarray, select: bool) -> Estimate:
+    stage, support, thetas = _borne_out_by_folds(form, stage, support, states.shape, select)
     fit, active = stage.fit, support & form.free
     chi_square = _misfit(stage.kept, fit) / max(stage.kept.freedom.sum() - support.sum(), 1)
     covariance = np.zeros(2 * (len(form.entries),))
@@ -356,4 +405,66 @@ def _estimate(form: Form, stage: Stage, support: np.ndarray) -> Estimate:
     covariance[np.ix_(active, active)] = inverse * max(chi_square, 1.0)
     count, used = int(stage.whole.used.sum()), int(stage.kept.used.sum())
     freedom = int(stage.kept.freedom.sum())
-    return Estimate(form, fit.theta, support, covariance, float(chi_square), count, count - used, freedom)
+    return Estimate(
+        form, fit.theta, support, covariance, float(chi_square), count, count - used, freedom,
+        folds=tuple(thetas), states=_followed(states, stage),
+    )  # fmt: skip
+
+
+class Quadratic(NamedTuple):
+    """The misfit of some windows near a fit, as a function of a change of the parameters; their starts follow."""
+
+    gram: np.ndarray
+    cross: np.ndarray
+
+    def misfit(self, change: np.ndarray) -> float:
+        return float(change @ self.gram @ change - 2 * self.cross @ change)
+
+    def change(self, theta: np.ndarray, without: int | None = None) -> np.ndarray:
+        """The change to the least misfit; one parameter is put to 0 if so asked."""
+        rest = np.arange(len(theta)) != (-1 if without is None else without)
+        out = np.where(rest, 0.0, -theta)
+        gram, right = self.gram[np.ix_(rest, rest)], (self.cross - self.gram @ out)[rest]
+        size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+        out[rest] = np.linalg.pinv(gram / np.outer(size, size), rcond=1e-12, hermitian=True) @ (right / size) / size
+        return out
+
+
+def _borne_out_by_folds(
+    form: AnyForm, stage: Stage, support: np.ndarray, shape, select: bool
+) -> tuple[Stage, np.ndarray, list]:
+    """The stage without terms that do not help to predict held-out windows, its support, and every fold's parameters.
+
+    One step of Gauss–Newton from the fit to all windows leads to the fit without some of them.
+    """
+    parts = folds(stage.where, stage.kept.last, *shape[:2])
+    optional = form.optional & np.array([e.kind != "port" for e in form.entries])
+    while True:
+        active = support & form.free
+        theta, halves = stage.fit.theta[active], _halves(stage, active, parts)
+        pool = np.flatnonzero((support & optional)[active]).tolist()
+        tested = all((held & stage.kept.used).any() for _, held in parts)
+        gains = [sum(h.misfit(t.change(theta, j)) - h.misfit(t.change(theta)) for t, h in halves) for j in pool]
+        if not select or not tested or not gains or min(gains) > 0:
+            break
+        support = support.copy()
+        support[np.flatnonzero(active)[pool[int(np.argmin(gains))]]] = False
+        fit = descended(stage.kept, np.where(support, stage.fit.theta, 0.0), support & form.free, stage.fit.starts)
+        stage = stage._replace(fit=fit)
+    thetas = [stage.fit.theta.copy() for (train, _) in parts if (train & stage.kept.used).any()]
+    for own, (train, _) in zip(thetas, halves, strict=False):
+        own[active] += train.change(theta)
+    return stage, support, thetas if len(thetas) == len(parts) else []
+
+
+def _halves(stage: Stage, active: np.ndarray, parts) -> list[tuple[Quadratic, Quadratic]]:
+    """The misfit of the windows to fit and of those held out, fold by fold."""
+
+    def of(windows: np.ndarray) -> Quadratic:
+        return Quadratic(*_curvature(stage.kept.without(~windows), stage.fit, active)[:2])
+
+    held = [of(part) for _, part in parts]
+    if len(parts) == 1:
+        return [(of(parts[0][0]), held[0])]
+    gram, cross = sum(h.gram for h in held), sum(h.cross for h in held)  # every window is held out in one fold
+    return [(Quadratic(gram - h.gram, cross - h.cross), h) for h in held]

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 
+from vhydro.lagrangian import Lagrangian
 from vhydro.laws.problem import Problem
 from vhydro.library import Library, Monomial, Penetration, Term
 
@@ -22,6 +23,10 @@ class Guard:
     @property
     def sign(self) -> float:
         return 1.0 if self.side == "above" else -1.0
+
+    def along(self, z: Any) -> Any:
+        """The position, or of velocities its rate."""
+        return z[self.axis]
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class Form:
     known_port: tuple[tuple[float | None, ...], ...]  # rows of all coordinates
     resting: tuple[int, ...] = ()  # modes in which nothing moves
     additive: bool = True  # a block is added to the base law; otherwise it stands in its place
+    known_masses: tuple[float | None, ...] = ()  # None where estimated; empty: all are
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -90,6 +96,9 @@ class Form:
             if e.kind == "dissipation" and e.block < 0:
                 given = self.known_dissipation[e.axis]
                 out[i] = np.nan if given is None else given
+            if e.is_kinetic and isinstance(e.term, Monomial) and self.known_masses:
+                given = self.known_masses[e.term.powers.index(2) - self.positions]
+                out[i] = np.nan if given is None else 0.5 / given
             if e.kind == "port":
                 given = self.known_port[self.positions + e.axis][e.column]
                 whole = e.block < 0 or not self.additive
@@ -100,6 +109,15 @@ class Form:
     def free(self) -> np.ndarray:
         """Which entries are estimated."""
         return np.isnan(self.known)
+
+    @cached_property
+    def optional(self) -> np.ndarray:
+        """Which entries a law may do without."""
+        entries = self.entries
+        return self.free & np.array([(e.kind == "energy" and not e.is_kinetic) or e.kind == "port" for e in entries])
+
+
+AnyForm = Form | Lagrangian
 
 
 def is_kinetic(term: Term | None) -> TypeGuard[Monomial]:
@@ -136,6 +154,7 @@ def form_of(
         known_port=tuple(tuple(map(_or_none, row)) for row in problem.port),
         resting=resting,
         additive=additive,
+        known_masses=() if problem.masses is None else tuple(map(_or_none, problem.masses)),
     )
 
 

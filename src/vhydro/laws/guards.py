@@ -5,11 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.ndimage import correlate1d
 
+from vhydro.lagrangian import Surface
 from vhydro.laws.form import Guard
 from vhydro.laws.smoothing import Smooth
 
 MOST_ERROR = 0.25  # balanced error of a place that still counts as what separates a mode from the others
 REST_SHARE = 0.05  # of the fastest mode's speed, below which a mode is at rest …
+SHORTEST_REST = 6  # samples
 SLOW_SHARE = 0.25  # … or below this, if noise alone would look as fast
 
 
@@ -26,7 +28,8 @@ def steady(modes: np.ndarray, half_width: int = 2) -> np.ndarray:
     """The mode weights averaged over a few samples, so that a single wrong label does not count."""
     kernel = np.ones(2 * half_width + 1)
     total = correlate1d(modes, kernel, axis=1, mode="nearest")
-    return total / np.maximum(total.sum(-1, keepdims=True), 1e-300) * (modes.sum(-1, keepdims=True) > 0)
+    whole = total.sum(-1, keepdims=True)
+    return total / np.where(whole > 0, whole, 1.0) * (modes.sum(-1, keepdims=True) > 0)
 
 
 def labels(modes: np.ndarray) -> np.ndarray:
@@ -47,7 +50,15 @@ def at_rest(modes: np.ndarray, velocity: np.ndarray, noise: np.ndarray) -> tuple
     speeds = np.array([_speed(weights[..., m], velocity) for m in range(modes.shape[-1])])
     top = np.max(speeds[np.isfinite(speeds)], initial=0.0)
     slow = (speeds < SLOW_SHARE * top) & (speeds < 1.5 * noise.max())
-    return tuple(int(m) for m in np.flatnonzero((speeds < REST_SHARE * top) | slow))
+    # An impact passes through zero speed and does not stay there.
+    lasts = np.array([typical_run(labels(modes) == m) >= SHORTEST_REST for m in range(modes.shape[-1])])
+    return tuple(int(m) for m in np.flatnonzero(((speeds < REST_SHARE * top) | slow) & lasts))
+
+
+def typical_run(on: np.ndarray) -> float:
+    """The length of the stretch that a typical sample of a mode is in."""
+    lengths = np.sort(run_lengths(on))
+    return float(lengths[np.searchsorted(np.cumsum(lengths), 0.5 * lengths.sum())]) if len(lengths) else 0.0
 
 
 def sort_modes(modes: np.ndarray, smooth: Smooth, base: int, resting: tuple[int, ...]) -> Sorted:
@@ -101,6 +112,22 @@ def _surface(weight: np.ndarray, position: np.ndarray) -> tuple[Guard, float, fl
             if error < best[2]:
                 best = guard, guard.sign * place, error
     return best
+
+
+def surface_of(weight: np.ndarray, position: np.ndarray, velocity: np.ndarray) -> tuple[Surface, float] | None:
+    """The surface that tells a mode from the others, along a position or the difference of two; None if none does."""
+    n = position.shape[-1]
+    lines = [(i, None) for i in range(n)] + [(i, j) for i in range(n) for j in range(n) if i < j]
+    best: tuple[Surface, float, float] | None = None
+    for i, j in lines:
+        for side in ("above", "below"):
+            surface = Surface(i, side, j)
+            place, error = _threshold(weight, surface.sign * surface.along(np.moveaxis(position, -1, 0)))
+            # A difference has to be clearly better than a position by itself.
+            if best is None or error < (best[2] if j is None else 0.5 * best[2] - 1e-3):
+                best = surface, surface.sign * place, error
+    ways = min(_direction_error(weight, velocity[..., i]) for i in range(n))
+    return best[:2] if best is not None and best[2] < min(MOST_ERROR, ways) else None
 
 
 def _threshold(weight: np.ndarray, value: np.ndarray) -> tuple[float, float]:

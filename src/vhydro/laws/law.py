@@ -1,6 +1,7 @@
 """A recovered law: read as equations, evaluated, simulated and kept in a file."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,11 +13,11 @@ import numpy as np
 from vhydro.flow import PortHamiltonianFlow
 from vhydro.laws.as_model import Circumstances, law_flow, law_model
 from vhydro.laws.form import Block, Entry, Form, Guard, is_kinetic
+from vhydro.laws.held_out import Horizon
 from vhydro.laws.shooting import followed
 from vhydro.library import Cosine, Custom, Library, Monomial, Penetration, Sine, Term, slope
 from vhydro.model import HybridModel
 from vhydro.outputs import write_whole
-from vhydro.printable import printable_json
 
 NORMAL_95 = 1.959964
 
@@ -54,6 +55,7 @@ class Law:
     problems: tuple[tuple[int, str], ...] = ()  # (mode, reason)
     notes: tuple[str, ...] = ()
     circumstances: Circumstances | None = None  # how it was measured; None of laws from older files
+    held_out: tuple[Horizon, ...] = ()  # how it predicts episodes that it was not fitted to
 
     def __str__(self) -> str:
         from vhydro.laws.writing import text  # it reads laws
@@ -121,7 +123,9 @@ class Law:
 
     def flow(self, *, substeps: int = 1, dtype=jnp.float32) -> PortHamiltonianFlow:
         """The vector field of every mode, z = (positions, momenta) in the law's units."""
-        return law_flow(self, substeps=substeps, dtype=dtype)
+        flow = law_flow(self, substeps=substeps, dtype=dtype)
+        assert isinstance(flow, PortHamiltonianFlow)
+        return flow
 
     def as_model(self, channels: tuple[str, ...] | None = None) -> HybridModel:
         """The hybrid model of this law, to filter with and to plan on; its mode m is the law's mode m.
@@ -202,18 +206,6 @@ def _by_momenta(energy: dict[Term, float], q: np.ndarray, p: np.ndarray) -> np.n
     return np.stack(sides, -1)
 
 
-def load_law(path: str | Path) -> Law:
-    """The law that `Law.save` wrote."""
-    try:
-        document = printable_json(json.loads(Path(path).read_text("utf-8")))
-        return law_of(document)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"{path} does not hold a law ({type(error).__name__}: {error}); expected the JSON that `Law.save` "
-            "writes. Save the law again."
-        ) from error
-
-
 TERMS = {"monomial": Monomial, "sine": Sine, "cosine": Cosine, "penetration": Penetration}
 
 
@@ -235,6 +227,13 @@ def _library(documents: list[dict]) -> Library:
     return tuple(map(_read_term, documents))
 
 
+def finite(horizon: Horizon) -> Horizon:
+    """The same with numbers that JSON can hold: what cannot be followed at all errs by very much."""
+    by = tuple(None if x is None else float(np.nan_to_num(x, posinf=1e9)) for x in horizon.by_mode)
+    excess, error = (float(np.nan_to_num(x, nan=1e9, posinf=1e9)) for x in (horizon.excess, horizon.error))
+    return horizon._replace(excess=excess, error=error, by_mode=by)
+
+
 def law_document(law: Law) -> dict:
     """The law as JSON can hold it."""
     form = vars(law.form) | {
@@ -249,6 +248,7 @@ def law_document(law: Law) -> dict:
     arrays["covariance"] = [[None if np.isnan(x) else x for x in row] for row in arrays["covariance"]]
     seen = law.circumstances and law.circumstances._asdict()
     parts = {"form": {k: v for k, v in form.items() if k in names}, "circumstances": seen}
+    parts["held_out"] = [*map(finite, law.held_out)]
     return {"format": "vhydro law 1"} | vars(law) | arrays | parts
 
 
@@ -268,6 +268,7 @@ def law_of(document: dict) -> Law:
             "known_dissipation": tuple(form["known_dissipation"]),
             "known_port": tuple(map(tuple, form["known_port"])),
             "resting": tuple(form["resting"]),
+            "known_masses": tuple(form.get("known_masses", ())),
         }
     )
     arrays = {name: np.array(document[name]) for name in ("theta", "support")}
@@ -276,12 +277,18 @@ def law_of(document: dict) -> Law:
         raise ValueError(f"{len(arrays['theta'])} parameters for {len(built.entries)} entries")
     names = {name: tuple(document[name]) for name in ("coordinates", "units", "inputs", "modes", "notes")}
     problems = tuple((int(m), str(text)) for m, text in document["problems"])
-    parts = {"form": built, "problems": problems, "circumstances": _read_circumstances(document.get("circumstances"))}
+    parts = {"form": built, "problems": problems, "circumstances": read_circumstances(document.get("circumstances"))}
+    parts["held_out"] = read_horizons(document.get("held_out", ()))
     fields: dict[str, Any] = document | arrays | names | parts
     return Law(**fields)
 
 
-def _read_circumstances(document: dict | None) -> Circumstances | None:
+def read_horizons(document: Sequence) -> tuple[Horizon, ...]:
+    """How a law predicted held-out episodes, from a file."""
+    return tuple(Horizon(float(s), int(n), float(x), float(e), tuple(by)) for s, n, x, e, by in document)
+
+
+def read_circumstances(document: dict | None) -> Circumstances | None:
     if document is None:
         return None
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items()}

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, log10
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.laws.as_model import surfaces
 from vhydro.laws.chain import ChainConfig, FoundModes, episodes_of, evidence_per_value, find_modes, law_of_modes
-from vhydro.laws.law import Law
+from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
-from vhydro.laws.recover import LawsConfig, recover, refuse_unfit
+from vhydro.laws.recover import Estimator, LawsConfig, recover, refuse_unfit
 from vhydro.learning.start import AUTO, Start, Tried, refuse_too_few
 from vhydro.views.mechanics import NONE, MechanicsView
 
@@ -36,17 +36,13 @@ def mechanics_problem(view: MechanicsView, episode: Episode, modes: int | Sequen
     port, friction = np.zeros((2 * n, len(inputs))), np.array(view.friction or (np.nan,) * n, float)
     for row in range(n):
         force, carrier = ((names[row] if names else NONE) for names in (view.forces, view.carried_by))
-        if force == NONE and not (np.isfinite(friction[row]) and friction[row] > 0):
-            raise ValueError(
-                f"nothing acts on {view.positions[row]!r} that has the unit of a force; expected an input that is a "
-                f"force, or a known friction, for without one its mass has no scale. Name it: {view.example}, or give "
-                "friction=(1.0,) to measure all forces in its unit."
-            )
         if force != NONE:
             port[n + row, inputs.index(force)] = 1.0
         if carrier != NONE:
             port[row, inputs.index(carrier)] = -1.0
             port[n + row, inputs.index(carrier)] = np.nan
+    masses = np.array(view.masses or (np.nan,) * n, float)
+    _refuse_without_scale(view, port, friction, masses)
     units = _units(view, log)
     names = tuple(f"mode {i + 1}" for i in range(modes)) if isinstance(modes, int) else tuple(modes)
     kinds: list[Literal["length", "angle"]] = ["angle" if unit == "rad" else "length" for unit in units]
@@ -58,7 +54,29 @@ def mechanics_problem(view: MechanicsView, episode: Episode, modes: int | Sequen
         candidates(tuple(kinds)),
         friction,
         port,
+        masses if np.isfinite(masses).any() else None,
     )
+
+
+def _refuse_without_scale(view: MechanicsView, port: np.ndarray, friction: np.ndarray, masses: np.ndarray) -> None:
+    """Raises where nothing at all has the unit of a force: then every mass is known up to a factor only."""
+    known = np.nan_to_num(np.concatenate([port[len(masses) :].ravel(), friction, masses]))
+    if not (known > 0).any():
+        raise ValueError(
+            f"nothing acts on {view.positions[0]!r} that has the unit of a force; expected an input that is a force, "
+            "or a known friction or mass, for without one no mass has a scale. Name it on the command line "
+            "(--forces torque, --friction 1.0 or --masses 0.5) or in the view: "
+            f"{view.example}, or give friction=(1.0,) to measure all forces in its unit."
+        )
+
+
+def is_coupled(problem: Problem) -> bool:
+    """Whether some position has no known force, friction or mass of its own: its law is sought with the others'."""
+    n = problem.positions
+    known = np.nan_to_num(np.concatenate([problem.port[n:], problem.dissipation[:, None]], 1)).any(1)
+    if problem.masses is not None:
+        known |= np.isfinite(problem.masses)
+    return not known.all()
 
 
 def _units(view: MechanicsView, log: Episode) -> list[str]:
@@ -133,7 +151,10 @@ def mechanics_start(
         raise ValueError(f"modes is {modes}; expected at least 1, or `auto`.")
     refuse_too_few(train, validation)
     logs, known = [*train, *validation], mechanics_problem(view, train[0], 1)
-    refuse_unfit(mechanics_recording(view, logs).only(range(len(train))), known, config.laws.shooting.bump)
+    every = mechanics_recording(view, logs)
+    if is_coupled(known):
+        return _coupled_start(every, known, modes, config)
+    refuse_unfit(every.only(range(len(train))), known, config.laws.shooting.bump)
     counts = range(1, MOST + 1) if modes == AUTO else (modes,)
     tried, last = [], ValueError("")
     for count in counts:
@@ -159,12 +180,24 @@ def mechanics_start(
     raise ValueError(f"no law was found with {' or '.join(map(str, counts))} modes: {last}") from last
 
 
+def _coupled_start(every: Recording, problem: Problem, modes: int | Literal["auto"], config: ChainConfig) -> Start:
+    """Lagrange's equations in one mode, of all logs: where an input drives only some positions."""
+    if modes not in (AUTO, 1):
+        raise ValueError(
+            f"modes is {modes} and some positions have no force of their own; expected 1: modes of coupled positions "
+            "are not found by themselves. Leave --modes out, or give labels to `vhydro.laws.recover`."
+        )
+    law = recover(every, problem, replace(config.laws, estimator="lagrange"))
+    law = _named(replace(law, modes=("mode 1",)))
+    return Start(law.as_model(), law.modes, (), law=law)
+
+
 def _candidate(
     train: Recording, validation: Recording, problem: Problem, config: ChainConfig, *, seed: int
 ) -> Candidate:
     """So many modes as the problem has, found in some logs and judged by others."""
     found = find_modes(train, problem, config, seed=seed)
-    law = law_of_modes(found, problem, replace(config.laws, estimator="weak"))
+    law = law_of_modes(found, problem, replace(config.laws, estimator="weak", held_out=False))
     evidence = evidence_per_value(law.as_model(), episodes_of(validation, problem), config, seed=seed)
     count = len(problem.modes)
     return Candidate(problem, found, Tried(count, evidence, count - len({m for m, _ in law.problems})))
@@ -187,19 +220,28 @@ def mechanics_laws(
     view: MechanicsView,
     episodes: Sequence[Episode],
     beliefs: Sequence[Belief],
-    law: Law,
+    law: AnyLaw,
     config: LawsConfig = LawsConfig(),  # noqa: B008
-) -> Law:
-    """The law of these logs in the modes that the beliefs give them; numbers and names are those of the law so far."""
+    *,
+    estimator: str | None = None,
+) -> AnyLaw:
+    """The law of these logs in the modes that the beliefs give them; numbers and names are those of the law so far.
+
+    `estimator` is that of the law so far if not given.
+    """
     recording = mechanics_recording(view, episodes, [np.asarray(b.mode) for b in beliefs])
+    if estimator is not None and estimator not in get_args(Estimator):
+        raise ValueError(f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}.")
+    chosen = estimator or ("lagrange" if isinstance(law, LagrangeLaw) else config.estimator)
+    config = replace(config, estimator=cast(Estimator, chosen))
     return recover(recording, mechanics_problem(view, episodes[0], law.modes), config)
 
 
-def _named(law: Law) -> Law:
+def _named(law: AnyLaw) -> AnyLaw:
     return replace(law, modes=mode_names(law))
 
 
-def mode_names(law: Law) -> tuple[str, ...]:
+def mode_names(law: AnyLaw) -> tuple[str, ...]:
     """What every mode of a law is, in words."""
     names = [f"mode {m + 1}" for m in range(len(law.modes))]
     names[law.form.base] = "free"
@@ -216,7 +258,7 @@ def mode_names(law: Law) -> tuple[str, ...]:
     return tuple(f"{name} ({m + 1})" if name in twice else name for m, name in enumerate(names))
 
 
-def _place(law: Law, axis: int, place: float) -> str:
+def _place(law: AnyLaw, axis: int, place: float) -> str:
     """A place to about a hundredth of how far things move."""
     if law.circumstances is None:
         return f"{place:.3g}"

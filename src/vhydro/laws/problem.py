@@ -24,6 +24,7 @@ class Problem:
     library: Library  # candidate terms of every mode; contacts add terms of their own gap
     dissipation: np.ndarray  # (positions,): NaN where estimated
     port: np.ndarray  # (coordinates, inputs): NaN where estimated
+    masses: np.ndarray | None = None  # (positions,): masses or inertias known beforehand, NaN where estimated
 
     @property
     def positions(self) -> int:
@@ -46,6 +47,5 @@ def candidates(kinds: tuple[Literal["length", "angle"], ...]) -> Library:
         single += [Sine(i), Cosine(i)] if kind == "angle" else []
         if n == 1:
             single += [power(q0=3), power(q0=4), power(q0=1, p0=2), power(p0=4)]
-    pairs = [(i, j) for i in range(n) for j in range(i)]
-    coupled = [power(**{f"{x}{i}": 1, f"{x}{j}": 1}) for i, j in pairs for x in "qp"]
-    return (*single, *coupled)
+    # No product of two momenta: inertia that couples is what `estimator="lagrange"` finds.
+    return (*single, *(power(**{f"q{i}": 1, f"q{j}": 1}) for i in range(n) for j in range(i)))

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vhydro.laws.form import Form
+from vhydro.lagrangian import Lagrangian
+from vhydro.laws.form import AnyForm
 from vhydro.library import Penetration, slope
 
 LANES, CHUNK = 32, 60
@@ -21,8 +22,10 @@ LARGEST_TURN = 0.3  # rad of the stiffest contact in one step of integration
 State = tuple  # one scalar for each coordinate
 
 
-def field(form: Form, theta, on, z: State, action) -> State:
+def field(form: AnyForm, theta, on, z: State, action) -> State:
     """ż of the law with some of its blocks on."""
+    if isinstance(form, Lagrangian):
+        return tuple(jnp.asarray(x) for x in form.field(theta, on, z, action))
     n = form.positions
     gradient, drag, push = [0.0] * (2 * n), [0.0] * n, [0.0] * n
     base = 1.0 if form.additive else 1.0 - sum(on)
@@ -45,8 +48,10 @@ def field(form: Form, theta, on, z: State, action) -> State:
     return tuple(jnp.asarray(x) for x in (*velocity, *force))
 
 
-def substeps(form: Form, theta: np.ndarray, dt: float, largest_turn: float = LARGEST_TURN) -> int:
+def substeps(form: AnyForm, theta: np.ndarray, dt: float, largest_turn: float = LARGEST_TURN) -> int:
     """How many steps of integration a sample of dt seconds takes, for its stiffest contact to be followed."""
+    if isinstance(form, Lagrangian):
+        return max(1, int(np.ceil(form.stiffest(theta) * dt / largest_turn)))
     mass = min(0.5 / theta[i] for i, e in enumerate(form.entries) if e.is_kinetic)
     springs = [theta[i] for i, e in enumerate(form.entries) if isinstance(e.term, Penetration) and e.term.power == 2]
     turn = np.sqrt(max(springs, default=0.0) / mass) * dt if mass > 0 and max(springs, default=0.0) > 0 else 0.0
@@ -57,7 +62,7 @@ def moved(z: State, rate: State, time) -> State:
     return tuple(x + time * v for x, v in zip(z, rate, strict=True))
 
 
-def runge_kutta(form: Form, theta, on, z: State, action, time) -> State:
+def runge_kutta(form: AnyForm, theta, on, z: State, action, time) -> State:
     """The state `time` later by RK4; its stages are a loop, which compiles four times as fast as four copies."""
 
     def stage(carry, weights):
@@ -70,11 +75,16 @@ def runge_kutta(form: Form, theta, on, z: State, action, time) -> State:
     return jax.lax.scan(stage, (none, z), stages)[0][1]
 
 
-def depths(form: Form, theta, z: State) -> list:
+def switches(form: AnyForm) -> list:
+    """What turns every block on, and of Lagrange's equations dry friction too; None where something else does."""
+    return [*form.switches] if isinstance(form, Lagrangian) else [b.guard for b in form.blocks]
+
+
+def depths(form: AnyForm, theta, z: State) -> list:
     """How deep z is in every block's contact; of a block without a guard, nothing that changes sign."""
+    place = {i: theta[index] for i, index in form.places.items()}
     return [
-        b.guard.sign * (z[b.guard.axis] - theta[form.places[i]]) if b.guard else jnp.ones_like(z[0])
-        for i, b in enumerate(form.blocks)
+        g.sign * (g.along(z) - place.get(i, 0.0)) if g else jnp.ones_like(z[0]) for i, g in enumerate(switches(form))
     ]
 
 
@@ -95,28 +105,29 @@ def crossing(before, before_rate, after, after_rate, time):
     return jnp.where(before * after < 0, 0.5 * (low + high) * time, time)
 
 
-def _crossings(form: Form, theta, on, z: State, whole: State, action, time) -> list:
+def _crossings(form: AnyForm, theta, on, z: State, whole: State, action, time) -> list:
     """When each contact begins or ends inside a step from z to `whole`."""
     rate, last = field(form, theta, on, z, action), field(form, theta, on, whole, action)
     begun, ended = depths(form, theta, z), depths(form, theta, whole)
-    guards = [(i, b.guard) for i, b in enumerate(form.blocks) if b.guard]
-    return [crossing(begun[i], g.sign * rate[g.axis], ended[i], g.sign * last[g.axis], time) for i, g in guards]
+    guards = [(i, g) for i, g in enumerate(switches(form)) if g]
+    return [crossing(begun[i], g.sign * g.along(rate), ended[i], g.sign * g.along(last), time) for i, g in guards]
 
 
-def step(form: Form, theta, set_on, z: State, action, time) -> State:
+def step(form: AnyForm, theta, set_on, z: State, action, time) -> State:
     """The state `time` later, through at most one beginning or end of a contact."""
     begun = depths(form, theta, z)
-    on = [jnp.where(d > 0, 1.0, 0.0) if b.guard else s for b, d, s in zip(form.blocks, begun, set_on, strict=True)]
+    set_on = [*set_on, *([0.0] * (len(begun) - len(set_on)))]
+    on = [jnp.where(d > 0, 1.0, 0.0) if g else s for g, d, s in zip(switches(form), begun, set_on, strict=True)]
     whole = runge_kutta(form, theta, on, z, action, time)
-    if not form.places:
+    if not any(switches(form)):
         return whole
-    guards = [(i, b.guard) for i, b in enumerate(form.blocks) if b.guard]
+    guards = [(i, g) for i, g in enumerate(switches(form)) if g]
     times = _crossings(form, *jax.lax.stop_gradient((theta, on, z, whole, action)), time)
     split = first = jnp.min(jnp.stack(times), 0)
     there = runge_kutta(form, theta, on, z, action, split)
     # One Newton step on the depth of the contact that changes puts the split on its surface, derivative included.
     near, speed = depths(form, theta, there), field(form, theta, on, there, action)
-    late = [near[i] / jnp.where(speed[g.axis] == 0, 1.0, g.sign * speed[g.axis]) for i, g in guards]
+    late = [near[i] / jnp.where(g.along(speed) == 0, 1.0, g.sign * g.along(speed)) for i, g in guards]
     changes = [(t <= first) & (t < time) for t in times]
     shift = sum(jnp.where(c, -x, 0.0) for c, x in zip(changes, late, strict=True))
     shift = jnp.clip(shift, -split, time - split)
@@ -126,10 +137,25 @@ def step(form: Form, theta, set_on, z: State, action, time) -> State:
         toggled[i] = jnp.where(change, 1.0 - on[i], on[i])
     beyond = runge_kutta(form, theta, toggled, there, action, time - split - shift)
     any_change = first < time
-    return tuple(jnp.where(any_change, a, b) for a, b in zip(beyond, whole, strict=True))
+    after = tuple(jnp.where(any_change, a, b) for a, b in zip(beyond, whole, strict=True))
+    return _stopped(form, theta, on, z, action, after) if isinstance(form, Lagrangian) and form.dry else after
 
 
-def path(form: Form, substeps: int, theta, start, actions, on, dt):
+def _stopped(form: Lagrangian, theta, on, z: State, action, after: State) -> State:
+    """Of a single position with dry friction: what has stopped stays where no force overcomes it."""
+    if form.positions > 1:
+        return after
+    ways = [[*on[: len(form.blocks)], *([w] * len(form.dry))] for w in (1.0, 0.0)]
+    still = (z[0], jnp.zeros_like(z[1]))
+    forward, backward = (field(form, theta, way, still, action)[1] for way in ways)
+    held = (forward <= 0) & (backward >= 0)
+    returns = after[1] * z[1] <= 0  # it has come to a stop within the step, or was at one
+    rests = z[1] == 0
+    q = jnp.where(held & rests, z[0], after[0])
+    return q, jnp.where(held & returns, 0.0, after[1])
+
+
+def path(form: AnyForm, substeps: int, theta, start, actions, on, dt):
     """The state at every sample of one window, and after the last: (length, coordinates), (coordinates,)."""
 
     def sample(z: State, action):
@@ -154,13 +180,13 @@ class Piece(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("form", "substeps"))
-def followed(form: Form, substeps: int, theta, starts, actions, on, dt):
+def followed(form: AnyForm, substeps: int, theta, starts, actions, on, dt):
     """The states of a stretch, and after it."""
     return jax.vmap(partial(path, form, substeps), (None, 0, 0, 0, None))(theta, starts, actions, on, dt)
 
 
 @partial(jax.jit, static_argnames=("form", "substeps"))
-def sensed(form: Form, substeps: int, theta, picked, starts, actions, on, dt) -> Piece:
+def sensed(form: AnyForm, substeps: int, theta, picked, starts, actions, on, dt) -> Piece:
     """The states of a stretch with their derivatives by the picked parameters and by its starts."""
 
     def one(start, actions, on):

@@ -6,7 +6,7 @@ import numpy as np
 
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
-from vhydro.laws.smoothing import Smooth, local_polynomial, noise_gains, sensor_noise
+from vhydro.laws.smoothing import Smooth, local_polynomial, noise_gains, sensor_noise, without_gaps
 
 HALF_WIDTHS = (4, 6, 8, 12, 16)  # samples: the smoothing is chosen among them
 
@@ -47,7 +47,7 @@ def prepared(recording: Recording, problem: Problem) -> Tracks:
     return Tracks(
         recording.positions,
         carried,
-        local_polynomial(ground, recording.dt, half_width),
+        without_gaps(local_polynomial(ground, recording.dt, half_width), np.isfinite(ground), half_width),
         noise,
         noise * noise_gains(half_width, recording.dt).velocity,
         recording.actions,

@@ -31,6 +31,8 @@ class Rows:
     seen: np.ndarray  # (series, bumps) bool
     acceleration: np.ndarray  # (series,): the mean acceleration under a bump that one such unit is
     overlap: np.ndarray  # (lags,): correlation of sensor noise between a row and the lag-th after it
+    half_width: int  # samples: half the width of a bump …
+    stride: int  # … and from one to the next
 
     @property
     def number(self) -> int:
@@ -55,6 +57,12 @@ class Rows:
     def residuals(self, theta: np.ndarray) -> np.ndarray:
         """What the parameters leave over: (series, bumps)."""
         return self.left - self.design @ theta
+
+    def only(self, kept: np.ndarray) -> "Rows":
+        """The same with some of the rows (series, bumps) alone; zeros stand in for the others."""
+        return replace(
+            self, design=self.design * kept[..., None], left=self.left * kept, seen=self.seen & kept.astype(bool)
+        )
 
     def between(self, first: float, last: float) -> "Rows":
         """The rows of a part of the recording, from one share of its bumps to another."""
@@ -113,7 +121,8 @@ def rows(
     if skipped is not None:
         seen &= np.tile(~skipped[:, window[:, half_width]], (form.positions, 1))
     unit = np.repeat(scale / (phi.value.sum() * dt), len(x))
-    return Rows(np.where(seen[..., None], a, 0.0), np.where(seen, b, 0.0), seen, unit, _overlap(phi.second, stride))
+    lags = _overlap(phi.second, stride)
+    return Rows(np.where(seen[..., None], a, 0.0), np.where(seen, b, 0.0), seen, unit, lags, half_width, stride)
 
 
 def _overlap(second: np.ndarray, stride: int) -> np.ndarray:
@@ -153,7 +162,8 @@ def masses(form: Form, theta: np.ndarray) -> np.ndarray:
         if e.block < 0 and e.kind in ("port", "dissipation") and np.isfinite(known) and known and value:
             # A port is the stronger anchor: it is listed after the dissipation and overwrites it.
             out[e.axis] = known / value
-    return out
+    given = [np.nan if m is None else m for m in form.known_masses] or [np.nan] * form.positions
+    return np.where(np.isfinite(given), given, out)
 
 
 def in_units_of_force(form: Form, theta: np.ndarray) -> np.ndarray:

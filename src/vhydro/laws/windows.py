@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.ndimage import maximum_filter1d
 
-from vhydro.laws.form import Form
+from vhydro.laws.form import AnyForm
 from vhydro.laws.guards import labels
 from vhydro.laws.shooting import CHUNK, LANES
 from vhydro.laws.tracks import Tracks
@@ -25,7 +25,7 @@ class Windows(NamedTuple):
     on: np.ndarray  # (windows, blocks): which blocks without a guard are on, all through
 
 
-def phases(form: Form, modes: np.ndarray) -> np.ndarray:
+def phases(form: AnyForm, modes: np.ndarray) -> np.ndarray:
     """The block that the modes switch on at every sample: −1 for none, −2 where no window may be."""
     now = labels(modes)
     block = np.full(now.shape, -1)
@@ -49,7 +49,7 @@ def runs(phase: np.ndarray) -> list[tuple[int, int, int]]:
     return out
 
 
-def cut(form: Form, tracks: Tracks, length: int) -> tuple[Windows, np.ndarray]:
+def cut(form: AnyForm, tracks: Tracks, length: int) -> tuple[Windows, np.ndarray]:
     """Windows of about `length` samples, and (episode, first sample) of each."""
     phase, calm = phases(form, tracks.modes), _calm(form, tracks.modes)
     pieces = []
@@ -63,7 +63,7 @@ def cut(form: Form, tracks: Tracks, length: int) -> tuple[Windows, np.ndarray]:
     return _filled(form, tracks, sorted(pieces, key=lambda p: p[1] - p[2]))
 
 
-def _filled(form: Form, tracks: Tracks, pieces: list[tuple[int, int, int, int]]) -> tuple[Windows, np.ndarray]:
+def _filled(form: AnyForm, tracks: Tracks, pieces: list[tuple[int, int, int, int]]) -> tuple[Windows, np.ndarray]:
     room = LANES * max(1, -(-len(pieces) // LANES))
     length = CHUNK * max([1, *(-(-(b - a) // CHUNK) for _, a, b, _ in pieces)])
     n, m = tracks.positions.shape[-1], tracks.actions.shape[-1]
@@ -81,7 +81,7 @@ def _filled(form: Form, tracks: Tracks, pieces: list[tuple[int, int, int, int]])
     return Windows(positions, weights, actions, on), where
 
 
-def _calm(form: Form, modes: np.ndarray) -> np.ndarray:
+def _calm(form: AnyForm, modes: np.ndarray) -> np.ndarray:
     """Where no contact is on, nor within a few samples: there a start is well known."""
     touching = np.isin(labels(modes), [b.mode for b in form.blocks if b.guard])
     return np.logical_not(maximum_filter1d(touching, 2 * MARGIN + 1, axis=1))

@@ -1,6 +1,7 @@
 """Laws as a person writes them: text and LaTeX."""
 
 from math import floor, log10
+from typing import Any
 
 from vhydro.laws.law import Law, Number
 from vhydro.library import Cosine, Custom, Monomial, Penetration, Sine, Term
@@ -17,15 +18,28 @@ def rounded(number: Number) -> str:
     return f"{float(short):.0f}" if "e+" in short and abs(value) < 1e7 else short
 
 
-def text(law: Law) -> str:
+def text(law: Any) -> str:
     """The law of every mode as lines of text: its Hamiltonian, then its equations of motion."""
+    if not isinstance(law, Law):
+        return str(law)
     parts = [_mode_text(law, mode, latex=False) for mode in range(len(law.modes))]
-    fit = [] if law.chi_square is None else [f"misfit over sensor noise: χ² = {law.chi_square:.3f}"]
+    fit = fit_lines(law)
     return "\n\n".join(["\n".join(p) for p in parts] + ["\n".join([*fit, *law.notes])]).strip() + "\n"
 
 
-def latex(law: Law) -> str:
+def fit_lines(law: Any) -> list[str]:
+    """How well a law fits, and how well it predicts what it was not fitted to."""
+    out = [] if law.chi_square is None else [f"misfit over sensor noise: χ² = {law.chi_square:.3f}"]
+    if law.held_out:
+        each = "; ".join(f"{h.excess:.3g} over {h.seconds:.3g} s" for h in law.held_out)
+        out.append(f"held-out episodes, misfit of nine windows in ten over what noise leaves: {each}")
+    return out
+
+
+def latex(law: Any) -> str:
     """The same as a LaTeX `align*`."""
+    if not isinstance(law, Law):
+        return law.latex()
     lines = []
     for mode in range(len(law.modes)):
         head, *equations = _mode_text(law, mode, latex=True)
@@ -43,12 +57,12 @@ def _mode_text(law: Law, mode: int, *, latex: bool) -> list[str]:
         + {"identified": "", "at rest": " (at rest)", "unidentified": f" (unidentified: {reasons})"}[status]
     )
     n, dot = law.positions, (r"\dot " if latex else "")
-    rate = [f"{dot}{_name(c, latex)}" if latex else f"{c}̇" if len(c) == 1 else f"d{c}/dt" for c in law.coordinates]
+    rate = [f"{dot}{name_of(c, latex)}" if latex else f"{c}̇" if len(c) == 1 else f"d{c}/dt" for c in law.coordinates]
     if status == "at rest":
         return [head, *(f"  {rate[i]} = 0" for i in range(n))]
     energy = law.energy(mode)
-    names = [_name(c, latex) for c in law.coordinates]
-    lines = [f"  H = {_sum([(c, _term(t, names, latex)) for t, c in energy.items()])}"]
+    names = [name_of(c, latex) for c in law.coordinates]
+    lines = [f"  H = {summed([(c, _term(t, names, latex)) for t, c in energy.items()])}"]
     port, drag = law.port(mode), law.dissipation(mode)
     for i in range(2 * n):
         pieces = []
@@ -57,12 +71,12 @@ def _mode_text(law: Law, mode: int, *, latex: bool) -> list[str]:
         else:
             pieces += _slopes(energy, i - n, names, -1.0, latex)
             pieces += _dragged(energy, i, names, drag[i - n], latex)
-        pieces += [(g, _name(a, latex)) for g, a in zip(port[i], law.inputs, strict=True) if g.value]
-        lines.append(f"  {rate[i]} = {_sum(pieces)}")
+        pieces += [(g, name_of(a, latex)) for g, a in zip(port[i], law.inputs, strict=True) if g.value]
+        lines.append(f"  {rate[i]} = {summed(pieces)}")
     return [head, *lines]
 
 
-def _name(name: str, latex: bool) -> str:
+def name_of(name: str, latex: bool) -> str:
     return rf"\mathit{{{name}}}" if latex and len(name) > 1 else name
 
 
@@ -135,7 +149,7 @@ def _slope(term: Term, axis: int, names: list[str], latex: bool) -> tuple[float,
             )
 
 
-def _sum(pieces: list[tuple[Number, str]]) -> str:
+def summed(pieces: list[tuple[Number, str]]) -> str:
     if not pieces:
         return "0"
     out = ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vhydro.library import Term, slope
+from vhydro.systems.textbook import Textbook
 
 State = tuple  # one scalar per coordinate: columns, not rows, are what a batched step is fast on
 Mode = Int[Array, ""]
@@ -64,7 +65,7 @@ class Law:
 class System(Protocol):
     """What the simulator asks of a system. `guard` is positive inside a mode and 0 where the mode ends."""
 
-    def law(self) -> Law: ...
+    def law(self) -> Law | Textbook: ...
     def settle(self, z: State, action: State) -> Mode: ...  # the mode at z, when a sample begins
     def guard(self, z: State, action: State, mode: Mode) -> Float[Array, ""]: ...
     def switch(self, z: State, action: State, mode: Mode) -> tuple[State, Mode]: ...  # just after the guard's 0
@@ -72,7 +73,7 @@ class System(Protocol):
     def excitation(self, steps: int, dt, *, key: PRNGKeyArray) -> Float[Array, "steps inputs"]: ...
 
 
-def law(system: System) -> Law:
+def law(system: System) -> Any:
     """The exact law of a system."""
     return system.law()
 
@@ -83,15 +84,16 @@ def canonical(modes: int, positions: int) -> np.ndarray:
     return np.tile(np.block([[zero, eye], [-eye, zero]]), (modes, 1, 1))
 
 
-def fastest(law: Law) -> float:
+def fastest(law: Law | Textbook) -> float:
     """The highest rate, in rad/s or 1/s, at which any mode swings or decays near rest."""
     size, action, near = len(law.coordinates), (0.0,) * len(law.inputs), 1e-3
 
     def velocity(mode: int, z: np.ndarray) -> np.ndarray:
         return np.array(law.velocity(mode, tuple(z), action), float)
 
+    rest = np.array(law.around) if isinstance(law, Textbook) and law.around else np.zeros(size)
     jacobians = [
-        [(velocity(s, near * axis) - velocity(s, 0 * axis)) / near for axis in np.eye(size)]
+        [(velocity(s, rest + near * axis) - velocity(s, rest)) / near for axis in np.eye(size)]
         for s in range(len(law.modes))
     ]
     return float(np.abs(np.linalg.eigvals(np.array(jacobians))).max())

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vhydro.episodes import Channel, Episode, refuse_bad_dt
 from vhydro.systems.port_hamiltonian import Law, State, System, fastest
+from vhydro.systems.textbook import Textbook
 
 MOST_CHANGES = 32  # of mode, between two samples
 LARGEST_TURN = 0.5  # rad of a system's fastest motion in one substep; RK4 then errs by 3e-4 rad
@@ -255,7 +256,7 @@ def simulate(
     return Simulation(way.states, way.modes, np.asarray(draw.actions), way.changes, dt, system)
 
 
-def _refuse_coarse(law: Law, dt: float, substeps: int) -> None:
+def _refuse_coarse(law: Law | Textbook, dt: float, substeps: int) -> None:
     turn = fastest(law) * dt / substeps
     if turn > LARGEST_TURN:
         raise ValueError(

@@ -11,6 +11,10 @@ from vhydro.views.view import looked_up, only
 
 LENGTHS, FORCES = ("m", "rad"), ("N", "N m")
 NONE, SCENE = "-", "scene"  # what belongs to the scene is no position that a force moves: a reference, a goal
+# Names of rates of change, and of what pushes and of what is pushed where a log declares no units.
+RATES = re.compile(r"(^|[._ ])(v|w|qd|dq|dx|omega)([._ \d]|$)|vel(ocity)?|speed|rate\b|_dot\b|accel", re.IGNORECASE)
+PLACES = re.compile(r"(^|[._ ])(q|x|y|z|theta|phi|alpha)\d*$|pos(ition)?|angle|height|displacement", re.IGNORECASE)
+PUSHES = re.compile(r"(^|[._ ])(u|f|tau)\d*$|force|torque|effort", re.IGNORECASE)
 COMMANDED = re.compile(r"ref(erence)?\b|target|command|desired|setpoint", re.IGNORECASE)
 
 
@@ -22,6 +26,7 @@ class MechanicsView:
     forces: tuple[str, ...] = ()  # inputs that are forces or torques, one for each position; "-" where there is none
     carried_by: tuple[str, ...] = ()  # inputs that are velocities of the frame a position is measured in; "-": none
     friction: tuple[float, ...] = ()  # known friction in N s/m, where no input is a force; nan: to be estimated
+    masses: tuple[float, ...] = ()  # known masses in kg, or inertias in kg m²; nan: to be estimated
 
     kind: ClassVar[str] = "mechanics"
     example: ClassVar[str] = 'MechanicsView(positions=("angle",), forces=("torque",))'
@@ -30,12 +35,16 @@ class MechanicsView:
         n = len(self.positions)
         if not n:
             raise ValueError(f"no positions given; expected at least one. For example {self.example}.")
-        for what in ("forces", "carried_by", "friction"):
+        for what, names in (("positions", self.positions), ("forces", self.forces)):
+            twice = sorted({x for x in names if x != NONE and names.count(x) > 1})
+            if twice:
+                raise ValueError(f"{what} name {', '.join(twice)} more than once; expected each once.")
+        for what in ("forces", "carried_by", "friction", "masses"):
             given = getattr(self, what)
             if given and len(given) != n:
                 raise ValueError(
                     f"{len(given)} {what.replace('_', ' ')} for {n} positions; expected one for each, "
-                    f"{'nan where unknown' if what == 'friction' else 'a dash where there is none'}."
+                    f"{'nan where unknown' if what in ('friction', 'masses') else 'a dash where there is none'}."
                 )
 
     @property
@@ -56,7 +65,8 @@ class MechanicsView:
 def mechanics_view(episodes: Sequence[Episode]) -> MechanicsView:
     """The view of logs whose units say what is a position and what a force: one force for every position, in order.
 
-    What is called a reference, a target or a command was not measured, and is no position.
+    A log that declares no unit at all is read by names. What is called a velocity, a reference, a target or a command
+    is no position, whatever its unit.
     """
     first = in_si(episodes[0])
     positions, forces = mechanics_parts(first)
@@ -72,5 +82,11 @@ def mechanics_view(episodes: Sequence[Episode]) -> MechanicsView:
 def mechanics_parts(log: Episode) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The channels of a log in SI units that are positions or angles, and its inputs that are forces or torques."""
     measured = [c for c in log.channels if c.group != SCENE and not COMMANDED.search(c.name)]
-    positions = tuple(c.name for c in measured if c.unit in LENGTHS)
-    return positions, tuple(c.name for c in log.inputs if c.unit in FORCES)
+    measured = [c for c in measured if not RATES.search(c.name)]
+    if any(c.unit for c in (*log.channels, *log.inputs)):
+        return (
+            tuple(c.name for c in measured if c.unit in LENGTHS),
+            tuple(c.name for c in log.inputs if c.unit in FORCES),
+        )
+    forces = [c.name for c in log.inputs if PUSHES.search(c.name) and not COMMANDED.search(c.name)]
+    return tuple(c.name for c in measured if PLACES.search(c.name)), tuple(forces)

@@ -37,10 +37,12 @@ WORDS = {
 
 def write_laws_page(folder: Path) -> Path:
     """The path of the page, `folder/index.html`, made from the audit's result files there."""
-    results = read_results(LAWS, folder, _check)
+    every = read_results(LAWS, folder, _check)
+    results, new = every.of_family("four"), every.of_family("new")
     equations = folder / "equations.json"
     pairs = printable_json(json.loads(equations.read_text("utf-8"))) if equations.exists() else []
-    sections = [_overview(results), _equations(pairs), *_cell_sections(results), *_theorem_sections(results)]
+    sections = [_overview(results), *_new_sections(new), _equations(pairs)]
+    sections += [*_cell_sections(results), *_theorem_sections(results)]
     return write_audit_page(
         results, folder, "Laws recovered per contact mode", headline(results), sections, words=WORDS, again=AGAIN
     )
@@ -88,6 +90,21 @@ def _overview(results: Results) -> str:
         f"method, on logs of its own. {escape(trust_words(results))}"
     )
     return section("", words, figures.overview_figure(results), "overview", legend=legend, below=tables)
+
+
+def _new_sections(results: Results) -> list[str]:
+    """Systems beyond separable inertia, where the run has them: a table of every method and setting."""
+    if not results.cells:
+        return []
+    lines = [Line(setting_title(place), place) for place in results.settings]
+    metrics = (*LAWS.metrics, LAWS.metric("confident_wrong"))
+    words = (
+        f"{len(results.tasks())} systems whose inertia couples, changes with the pose, or is driven in part; two "
+        "frictions; an impact map. Full is told which position an input drives and finds M(q), V and friction; weak is "
+        "its weak form alone. The Lasso and PySINDy have no word for a coupled inertia: of them only the field is "
+        f"compared. {escape(trust_words(results))}"
+    )
+    return [section("Beyond separable inertia", words, below=beside_table(results, lines, metrics))]
 
 
 def trust_words(results: Results) -> str:

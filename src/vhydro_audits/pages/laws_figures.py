@@ -19,7 +19,7 @@ LARGEST = 1e4  # and beyond this at the edge
 SIDES = {"no-sparsity": 0.4, "lasso": -0.4, "full": 0.0}  # beside each other: true values are few; the last is on top
 SCATTERED = [m for key in SIDES for m in LAWS.methods if m.key == key]
 ERRORS_DRAWN = (1e-6, 1e2)  # what is outside is drawn at the edge
-TASK_COLOURS = dict(zip(LAWS.families["known-equations"], ("#2563eb", "#0d9488", "#f2a33a", "#8b5cf6"), strict=True))
+TASK_COLOURS = dict(zip(LAWS.families["four"], ("#2563eb", "#0d9488", "#f2a33a", "#8b5cf6"), strict=True))
 PARTS = {
     "nu_filtering": ("states", "#2563eb"),
     "nu_derivative": ("derivatives", "#7fb2ff"),

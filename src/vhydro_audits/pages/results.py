@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,12 @@ class Results:
         """The values that a part of the place has, in the spec's order."""
         there = {row[name] for row in self.rows if all(row[k] == v for k, v in where.items())}
         return [value for value in self.spec.choices(name) if value in there]
+
+    def of_family(self, name: str) -> "Results":
+        """The part that is of one family of tasks, as if the audit had no other."""
+        spec = replace(self.spec, families={name: self.spec.families[name]})
+        cells, rows = ([r for r in x if r.get("family", name) == name] for x in (self.cells, self.rows))
+        return Results(spec, cells, rows, self.meta)
 
     @cached_property
     def methods(self) -> list[Method]:
@@ -126,7 +132,13 @@ def read_results(spec: Spec, folder: Path, check: Callable[[Record], str] = lamb
 
 
 def _wrong(spec: Spec, record: Record, needed: Sequence[str]) -> str:
-    """What a page would silently leave out or misread in a record, whose levels are rounded on the way."""
+    """What a page would silently leave out or misread in a record, whose levels are rounded on the way.
+
+    Families that had the paper's name in older files get ours.
+    """
+    ours = {paper: name for name, paper in spec.paper_families.items()}
+    if record.get("family") in ours:
+        record["family"] = ours[record["family"]]
     wrong = _lacking(record, (*spec.place, *needed))
     if wrong:
         return wrong

@@ -41,7 +41,7 @@ PUBLISHED["physical_constant_error"] = 0.0014
 
 
 def place(setting: Place, method: str) -> dict:
-    return {"experiment": "laws", "family": "known-equations", "method": method, **setting}
+    return {"experiment": "laws", "family": "four", "method": method, **setting}
 
 
 def metrics(method: str) -> dict:

@@ -1,0 +1,366 @@
+"""Impacts shorter than a sample: where they are, the law of flight between them, restitution and the surface's place.
+
+A bounce of one or two samples leaves no trace of a spring, only a velocity that has jumped. Jumps are found by
+parabolas through the samples on either side. The law of flight comes from what is free of jumps and away from the
+surface, where small bounces go unseen. Every jump is then read again with that law, and the speeds after regressed on
+those before.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import chi2
+
+from vhydro.laws.lagrange_law import AnyLaw
+from vhydro.laws.law import Number
+from vhydro.laws.problem import Problem
+from vhydro.laws.recording import Recording
+from vhydro.laws.recover import LawsConfig, recover
+from vhydro.laws.smoothing import local_polynomial, sensor_noise
+
+EACH_SIDE = (8, 12)  # samples of a parabola: where noise is small, and where it is not
+QUIET = 0.004  # of a position's spread: noise that counts as small
+SURE = 7.0  # standard deviations of a velocity's jump
+READ = 16  # samples on each side that an impact is read from …
+FEWEST_READ = 6  # … and the fewest
+FEWEST_IMPACTS = 6
+AROUND = 2  # samples around an impact that may be touched by it
+NEAR = 0.03  # of a position's spread: too near a surface for a flight to be told from small bounces
+UNUSUAL = 4.0  # robust standard deviations from the others, beyond which an impact is not one of them
+MOST_EXCESS = 2.0  # times what noise leaves in nine impacts of ten; one reading each, so more by chance than windows
+
+
+class Impacts(NamedTuple):
+    """Impacts along one coordinate; each is between a sample and the next."""
+
+    episode: np.ndarray  # (impacts,)
+    sample: np.ndarray  # (impacts,): the last one before
+    before: np.ndarray  # (impacts,): velocity
+    after: np.ndarray
+    place: np.ndarray
+    error: np.ndarray  # (impacts,): standard error of a velocity
+
+
+@dataclass(frozen=True)
+class Bounce:
+    """One surface that things bounce off: `v ← −restitution v` at its place."""
+
+    axis: int
+    side: str  # below: a floor; above: a ceiling
+    restitution: Number
+    place: Number
+    impacts: int
+    middle_half: tuple[float, float]  # of single impacts' restitutions
+    excess: float | None  # of held-out impacts' speeds, nine in ten, over what noise leaves; None: not checked
+    problem: str = ""  # why it is not identified
+
+    @property
+    def identified(self) -> bool:
+        return not self.problem
+
+
+@dataclass(frozen=True)
+class ImpactLaw:
+    """A law of flight and the surfaces it bounces off."""
+
+    flight: AnyLaw
+    bounces: tuple[Bounce, ...]
+
+    def __str__(self) -> str:
+        return f"{self.flight}\n{bounces_text(self)}"
+
+    def simulate(
+        self, start: np.ndarray, actions: np.ndarray, dt: float, *, substeps: int = 4, slow: float = 0.02
+    ) -> np.ndarray:
+        """Positions and velocities (steps + 1, coordinates) from a start, through every bounce.
+
+        What leaves a surface more slowly than `slow` (in units of velocity) stays on it until it is lifted.
+        """
+        n, h = self.flight.positions, dt / substeps
+        out = [np.asarray(start, float)]
+        for action in np.asarray(actions, float):
+            z = out[-1].copy()
+            for _ in range(substeps):
+                z = self._step(z, action, h, slow)
+            out.append(z)
+        return np.array(out).reshape(-1, 2 * n)
+
+    def _rate(self, z: np.ndarray, action: np.ndarray) -> np.ndarray:
+        n = self.flight.positions
+        return np.concatenate([z[n:], self.flight.acceleration(0, z[None, :n], z[None, n:], action[None])[0]])
+
+    def _flown(self, z: np.ndarray, action: np.ndarray, h: float) -> np.ndarray:
+        k1 = self._rate(z, action)
+        k2 = self._rate(z + 0.5 * h * k1, action)
+        k3 = self._rate(z + 0.5 * h * k2, action)
+        return z + h / 6 * (k1 + 2 * k2 + 2 * k3 + self._rate(z + h * k3, action))
+
+    def _step(self, z: np.ndarray, action: np.ndarray, h: float, slow: float) -> np.ndarray:
+        n = self.flight.positions
+        after = self._flown(z, action, h)
+        for bounce in self.bounces:
+            sign = -1.0 if bounce.side == "below" else 1.0
+            if sign * (after[bounce.axis] - bounce.place.value) <= 0:
+                continue
+            low, high = 0.0, h  # when it meets the surface
+            for _ in range(30):
+                middle = 0.5 * (low + high)
+                past = sign * (self._flown(z, action, middle)[bounce.axis] - bounce.place.value) > 0
+                low, high = (low, middle) if past else (middle, high)
+            met = self._flown(z, action, low)
+            met[bounce.axis] = bounce.place.value
+            met[n + bounce.axis] *= -bounce.restitution.value
+            if abs(met[n + bounce.axis]) < slow:
+                met[n + bounce.axis] = 0.0
+                return met
+            return self._flown(met, action, h - low)
+        return after
+
+
+def bounces_text(law: ImpactLaw) -> str:
+    """What happens at every surface, in words."""
+    names, lines = law.flight.coordinates, []
+    for b in law.bounces:
+        low, high = b.restitution.interval
+        mark = "" if b.identified else f" (unidentified: {b.problem})"
+        what = f"{'floor' if b.side == 'below' else 'ceiling'} at {names[b.axis]} = {b.place.value:.5g}{mark}"
+        lines += [
+            what,
+            f"  velocity ← −{b.restitution.value:.4g} velocity   [{low:.4g}, {high:.4g}], {b.impacts} impacts, "
+            f"middle half {b.middle_half[0]:.3g} … {b.middle_half[1]:.3g}",
+        ]
+        if b.excess is not None:
+            lines.append(f"  held-out impacts, nine in ten: {b.excess:.3g} times what noise leaves")
+    return "\n".join(lines or ["no impact was found"]) + "\n"
+
+
+def impact_law(
+    recording: Recording,
+    problem: Problem,
+    config: LawsConfig = LawsConfig(estimator="lagrange"),  # noqa: B008 — immutable
+    *,
+    points: np.ndarray | None = None,
+) -> ImpactLaw:
+    """The law of flight and the surfaces bounced off, found from positions: impacts need no labels.
+
+    Impacts are sought along every position, or along `points` (episodes, times, points): heights of what may touch
+    down, such as the corners of a body, of which the lowest is the one that does. The modes are not looked at.
+    """
+    valid = recording.modes.sum(-1) > 0
+    columns = [*np.moveaxis(recording.positions, -1, 0)] if points is None else [*np.moveaxis(points, -1, 0)]
+    jumps = [found_impacts(np.where(valid, x, np.nan), recording.dt) for x in columns]
+    if points is not None:
+        jumps = [_of_lowest(one, points, k) for k, one in enumerate(jumps)]
+    free = valid & ~_beside(jumps, valid, 1) & ~_touching(jumps, columns, valid, recording.dt, points is not None)
+    flying = free & ~_beside(jumps, valid, AROUND)
+    # What is not flight is hidden: noise is then that of flights, and no smoothing reaches across an impact.
+    positions = np.where(flying[..., None], recording.positions, np.nan)
+    flights = recording._replace(positions=positions, modes=flying[..., None] * 1.0)
+    flight = recover(flights, replace(problem, modes=("flight",)), config)
+    bounces: list[Bounce] = []
+    if points is None:
+        for axis, one in enumerate(jumps):
+            read = _read_again(one, recording, flight, axis, free)
+            bounces += _bounces(read, axis, recording.positions.shape[0])
+    else:
+        every = Impacts(*(np.concatenate(parts) for parts in zip(*jumps, strict=True)))
+        bounces += _bounces(every, 0, recording.positions.shape[0])
+    return ImpactLaw(flight, tuple(bounces))
+
+
+def found_impacts(track: np.ndarray, dt: float) -> Impacts:
+    """Where the velocity of a coordinate (episodes, times) jumps by more than noise explains."""
+    noise = float(sensor_noise(track[..., None])[0])
+    spread = float(np.nanstd(track))
+    side = EACH_SIDE[0] if noise < QUIET * spread else EACH_SIDE[1]
+    left, right, gain = _one_sided(track, dt, side)
+    error = max(noise * gain, 1e-12 * spread / dt)
+    size = np.abs(right[..., 1] - left[..., 1]) / (np.sqrt(2) * error)
+    size = np.where(np.isfinite(size), size, 0.0)
+    episode, sample = np.nonzero((size > SURE) & (size >= _largest_near(size, side)))
+    a, b = left[episode, sample], right[episode, sample]
+    # Where the two parabolas meet: there both velocities are read.
+    gap = np.where(b[:, 1] == a[:, 1], 1.0, b[:, 1] - a[:, 1])
+    when = np.clip(-(b[:, 0] - a[:, 0]) / gap, -1.5 * dt, 1.5 * dt)
+    before, after = (x[:, 1] + 2 * x[:, 2] * when for x in (a, b))
+    place = a[:, 0] + a[:, 1] * when + a[:, 2] * when**2
+    return Impacts(episode, sample, before, after, place, np.full(len(episode), error))
+
+
+def _one_sided(track: np.ndarray, dt: float, side: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Parabolas through the samples before and after the middle of every interval: (episodes, times, 3), and how much
+    noise they leave in a velocity. Counted from that middle; NaN where something is hidden.
+    """
+    times = (np.arange(side) + 0.5) * dt
+    fit = np.linalg.pinv(np.stack([np.ones(side), times, times**2], 1))
+    windows = np.lib.stride_tricks.sliding_window_view(track, side, axis=1)
+    left, right = np.full((*track.shape, 3), np.nan), np.full((*track.shape, 3), np.nan)
+    mirrored = fit * np.array([1.0, -1.0, 1.0])[:, None]
+    left[:, side - 1 :] = windows[..., ::-1] @ mirrored.T
+    right[:, : track.shape[1] - side] = (windows @ fit.T)[:, 1:]
+    return left, right, float(np.linalg.norm(fit[1]))
+
+
+def _largest_near(size: np.ndarray, side: int) -> np.ndarray:
+    from scipy.ndimage import maximum_filter1d
+
+    return maximum_filter1d(size, side + 1, axis=1)
+
+
+def _of_lowest(found: Impacts, points: np.ndarray, index: int) -> Impacts:
+    """The impacts at which a point came down and was the lowest of all."""
+    around = [
+        np.nanmin(points[e, max(s - 1, 0) : s + 3], 0)
+        for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True)
+    ]
+    lowest = np.array([int(np.nanargmin(a)) == index for a in around], bool).reshape(len(found.episode))
+    keep = lowest & (found.before < 0) & (found.after > found.before)
+    return Impacts(*(x[keep] for x in found))
+
+
+def _beside(jumps: list[Impacts], valid: np.ndarray, around: int) -> np.ndarray:
+    """Samples at most so far from an impact."""
+    out = np.zeros_like(valid)
+    for found in jumps:
+        for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True):
+            out[e, max(s - around, 0) : s + 2 + around] = True
+    return out
+
+
+def _touching(jumps: list[Impacts], columns: list[np.ndarray], valid: np.ndarray, dt: float, shared: bool):
+    """Samples so near a surface that small bounces would go unseen; points of one body share their surfaces."""
+    out = np.zeros_like(valid)
+    every = Impacts(*(np.concatenate(parts) for parts in zip(*jumps, strict=True)))
+    for found, track in zip(jumps, columns, strict=True):
+        for sign in (-1.0, 1.0):
+            pool = every if shared else found
+            toward = _toward(pool, sign)
+            if toward.sum() >= FEWEST_IMPACTS:
+                # A surface is known to about half of what things move from sample to sample.
+                coarse = 0.5 * dt * float(np.median(np.abs(pool.before[toward])))
+                surface, margin = float(np.median(pool.place[toward])), NEAR * np.nanstd(track) + coarse
+                past = sign * (track - surface) > -margin if shared else np.abs(track - surface) < margin
+                out |= np.where(np.isfinite(track), past, False)
+    return out
+
+
+def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int, free: np.ndarray) -> Impacts:
+    """The impacts with velocities and places from the law of flight, where enough flight is on either side."""
+    smooth = local_polynomial(np.where(free[..., None], recording.positions, np.nan), recording.dt, 8)
+    noise, rows = float(sensor_noise(recording.positions)[axis]), []
+    for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True):
+        sides = [_state_beside(recording, smooth, flight, axis, free, e, s, way, noise) for way in (-1, 1)]
+        both = [one for one in sides if one is not None]
+        if len(both) < 2:
+            continue
+        (q0, v0, a0, error0), (q1, v1, a1, error1) = both
+        when = np.clip(-(q1 - q0) / (v1 - v0 if v1 != v0 else 1.0), -2 * recording.dt, 2 * recording.dt)
+        place = q0 + v0 * when + 0.5 * a0 * when**2
+        rows.append((e, s, v0 + a0 * when, v1 + a1 * when, place, np.hypot(error0, error1) / np.sqrt(2)))
+    columns = np.array(rows, float).reshape(-1, 6).T
+    return Impacts(columns[0].astype(int), columns[1].astype(int), *columns[2:])
+
+
+def _state_beside(recording, smooth, flight, axis: int, free, e: int, s: int, way: int, noise: float):
+    """Position, velocity, acceleration and the velocity's error half a step from an impact, on one side of it."""
+    dt = recording.dt
+    first = s - 2 if way < 0 else s + 3  # the samples next to an impact may be touched by it
+    inside = range(first, max(first - READ, -1), -1) if way < 0 else range(first, min(first + READ, free.shape[1]))
+    run = []
+    for k in inside:
+        if not free[e, k] or not np.isfinite(recording.positions[e, k]).all():
+            break
+        run.append(k)
+    if len(run) < FEWEST_READ:
+        return None
+    run = np.array(run)
+    rate = flight.acceleration(
+        0, smooth.position[e, run], smooth.velocity[e, run],
+        recording.actions[e, np.clip(run, 0, recording.actions.shape[1] - 1)],
+    )[:, axis]  # fmt: skip
+    times = (run - (s + 0.5)) * dt
+    # Acceleration varies little over these samples: its integral twice over, from the impact out.
+    own = np.concatenate([[rate[0]], rate])
+    grid = np.concatenate([[0.0], times])
+    speed = np.concatenate([[0.0], np.cumsum(0.5 * (own[1:] + own[:-1]) * np.diff(grid))])
+    moved = np.cumsum(0.5 * (speed[1:] + speed[:-1]) * np.diff(grid) - np.diff(own) * np.diff(grid) ** 2 / 12)
+    columns = np.stack([np.ones(len(run)), times], 1)
+    fit = np.linalg.pinv(columns)
+    q, v = fit @ (recording.positions[e, run, axis] - moved)
+    return q, v, rate[0], noise * float(np.linalg.norm(fit[1]))
+
+
+def _toward(found: Impacts, sign: float) -> np.ndarray:
+    """The impacts that stop a motion one way; something that is merely lifted off, or let go, is none."""
+    stopped = sign * (found.after - found.before) < 0
+    return (sign * found.before > 3 * found.error) & stopped & np.isfinite(found.after)
+
+
+def _bounces(found: Impacts, axis: int, episodes: int) -> list[Bounce]:
+    """A surface for each direction from which things come often enough."""
+    out = []
+    for side, sign in (("below", -1.0), ("above", 1.0)):
+        toward = _toward(found, sign)
+        here = Impacts(*(x[toward] for x in found))
+        if len(here.episode) >= FEWEST_IMPACTS:
+            out.append(_bounce(here, axis, side, episodes))
+    return out
+
+
+def _bounce(found: Impacts, axis: int, side: str, episodes: int) -> Bounce:
+    kept = _alike(found)
+    before, after = found.before[kept], found.after[kept]
+    value = -float(before @ after / (before @ before))
+    left = after + value * before
+    error = float(np.sqrt(np.mean(left**2) / (before @ before)))
+    place, spread = float(np.median(found.place[kept])), float(np.std(found.place[kept]))
+    ratios = -after / before
+    excess = _held_out(Impacts(*(x[kept] for x in found)), episodes)
+    problem = ""
+    if not 0 <= value <= 1:
+        problem = f"its restitution is {value:.3g}, not between 0 and 1"
+    elif excess is None:
+        problem = "not checked on held-out data: its impacts are in too few episodes"
+    elif excess > MOST_EXCESS:
+        problem = f"one restitution errs by {excess:.2g} times what noise allows in held-out impacts"
+    elif error > 0.5 * max(value, 0.05):
+        problem = f"its restitution is {value:.3g} ± {error:.2g}"
+    middle = tuple(float(x) for x in np.quantile(ratios, [0.25, 0.75]))
+    at = Number(place, 1.2533 * spread / np.sqrt(kept.sum()))
+    return Bounce(axis, side, Number(value, error), at, int(kept.sum()), (middle[0], middle[1]), excess, problem)
+
+
+def _alike(found: Impacts) -> np.ndarray:
+    """Impacts at the surface where most are, with a restitution like most others'."""
+
+    def usual(values: np.ndarray) -> np.ndarray:
+        centre = np.median(values)
+        scale = 1.4826 * np.median(np.abs(values - centre)) + 1e-12
+        return np.abs(values - centre) <= UNUSUAL * scale
+
+    near = usual(found.place)
+    ratio = -found.after / found.before
+    out = near.copy()
+    out[near] = usual(ratio[near])
+    return out
+
+
+def _held_out(found: Impacts, episodes: int) -> float | None:
+    """How speeds after held-out impacts are predicted by the restitution of the others."""
+    folds = min(3, episodes)
+    if folds < 2:
+        return None
+    errors = []
+    for k in range(folds):
+        held = found.episode % folds == k
+        if not held.any() or held.all():
+            continue
+        before, after = found.before[~held], found.after[~held]
+        value = -(before @ after) / (before @ before)
+        scale = found.error[held] * np.sqrt(1 + value**2)
+        errors.append(((found.after[held] + value * found.before[held]) / scale) ** 2)
+    values = np.concatenate(errors) if errors else np.zeros(0)
+    if len(values) < FEWEST_IMPACTS:
+        return None
+    return float(np.quantile(values, 0.9, method="inverted_cdf") / chi2.ppf(0.9, 1))

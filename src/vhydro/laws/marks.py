@@ -1,0 +1,198 @@
+"""What is doubtful in a law, and why: every mode that the data do not identify, with the reason in words."""
+
+import numpy as np
+
+from vhydro.lagrangian import Inertia, Lagrangian
+from vhydro.laws.as_model import Circumstances
+from vhydro.laws.estimate import Estimate, first_states
+from vhydro.laws.form import Form
+from vhydro.laws.guards import Sorted, directions, labels, run_lengths
+from vhydro.laws.held_out import MOST_EXCESS, Horizon, predicted
+from vhydro.laws.problem import Problem
+from vhydro.laws.tracks import Tracks
+
+FEWEST_SAMPLES = 30  # of a mode, for its law to be sought
+SHORTEST_CONTACT = 2.5  # samples: a spring whose contact is shorter leaves no trace between two of them
+FEWEST_CONTACTS = 2
+MISSPECIFIED = 1.05  # χ² above which sensor noise does not explain the misfit
+VAGUE = 0.5  # relative standard error of a law's leading coefficient beyond which it is not identified
+NEGATIVE = 3.0  # standard errors below 0, beyond which a friction is not merely noise
+SET_ASIDE = 0.2  # share of windows that could not be followed
+
+
+def held_out_horizons(found: Estimate, tracks: Tracks, modes: int) -> tuple[Horizon, ...]:
+    """How the law predicts held-out windows; empty where its masses do not even let it be simulated."""
+    kinetic = [i for i, e in enumerate(found.form.entries) if e.is_kinetic]
+    thetas = [_physical(found, theta) for theta in found.folds]
+    if not all((theta[kinetic] > 0).all() for theta in thetas):
+        return ()
+    if isinstance(found.form, Lagrangian) and not all(positive_masses(found.form, t, tracks) for t in thetas):
+        return ()
+    offered = first_states(found.form, tracks, found.theta)
+    offered += [] if found.states is None else [found.states]
+    return predicted(found.form, thetas, tracks, modes, offered)
+
+
+def _physical(found: Estimate, theta: np.ndarray) -> np.ndarray:
+    """Parameters as the law has them: friction that gives energy counts as none."""
+    if isinstance(found.form, Lagrangian):
+        takes = [e.kind in ("friction", "damping") for e in found.form.entries]
+        return np.where(takes, np.maximum(theta, 0.0), theta)
+    return without_negative_friction(found._replace(theta=theta))[0]
+
+
+def unpredicted(found: Estimate, horizons: tuple[Horizon, ...], doubts: list, problem: Problem):
+    """Every mode whose law is not borne out by held-out episodes, with the horizon and the excess."""
+    doubtful = {mode for mode, _ in doubts}
+    for mode in range(len(problem.modes)):
+        if mode in doubtful or mode in found.form.resting:
+            continue
+        excess = horizons[0].by_mode[mode] if horizons else None
+        if excess is None:
+            yield mode, "not checked on held-out data: too few episodes, or too short ones"
+        elif excess > MOST_EXCESS:
+            yield mode, exceeded(horizons[0], excess)
+
+
+def exceeded(horizon: Horizon, excess: float) -> str:
+    """Why a law is not borne out, in words."""
+    return (
+        f"over {horizon.seconds:.3g} s of held-out data it errs by {excess:.2g} times what sensor noise allows "
+        f"({100 * horizon.error:.2g} % of how far things move)"
+    )
+
+
+def inherited(found: Estimate, doubts: list, problem: Problem):
+    """The doubts of the base law, for every mode that adds to it."""
+    base = found.form.base
+    if not found.form.additive or base not in {mode for mode, _ in doubts}:
+        return
+    for block in found.form.blocks:
+        if block.mode not in {mode for mode, _ in doubts}:
+            yield block.mode, f"it shares parameters with {problem.modes[base]}, which is not identified"
+
+
+def circumstances_of(found: Estimate, tracks: Tracks, sorted_modes: Sorted) -> Circumstances:
+    """How a law was measured, and which way its directions go."""
+    sliding = [b.mode for b in found.form.blocks if b.guard is None and b.mode not in sorted_modes.unexplained]
+    if isinstance(found.form, Lagrangian):
+        sliding = []  # friction itself says which way it acts
+    ways = directions(tracks.modes, tracks.smooth.velocity, tuple(sliding), found.form.base)
+    return Circumstances(
+        tracks.dt,
+        *(_floats(x) for x in (tracks.noise, tracks.velocity_noise, np.nanmean(tracks.positions, (0, 1)))),
+        *(_floats(np.nanstd(x, (0, 1))) for x in (tracks.positions, tracks.smooth.velocity)),
+        directions=tuple(ways),
+    )
+
+
+def _floats(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(map(float, values))
+
+
+def without_negative_friction(found: Estimate) -> tuple[np.ndarray, list[tuple[int, str]]]:
+    """The parameters with no friction below 0, and the modes where more than noise would have had it so."""
+    form, theta, doubts = found.form, found.theta.copy(), []
+    assert isinstance(form, Form)
+    places = {(e.block, e.axis): i for i, e in enumerate(form.entries) if e.kind == "dissipation"}
+    for block in range(-1, len(form.blocks)):
+        shared = form.additive and block >= 0
+        for axis in range(form.positions):
+            own = places[block, axis]
+            which = [own, places[-1, axis]] if shared else [own]
+            total, error = theta[which].sum(), np.sqrt(np.maximum(found.covariance[np.ix_(which, which)].sum(), 0))
+            if total < 0:
+                theta[own] = -theta[places[-1, axis]] if shared else 0.0
+            if total < -NEGATIVE * error:
+                mode = form.base if block < 0 else form.blocks[block].mode
+                doubts.append((mode, f"its friction is {total:.3g} ± {error:.2g}, which would give energy"))
+    return theta, doubts
+
+
+def problems_of(found: Estimate, tracks: Tracks, problem: Problem, shortest: int, unexplained: tuple[int, ...]):
+    """Every (mode, reason) for which a law is not identified.
+
+    Almost any law can be bent to the shortest windows: what noise hides in one of them shows in a longer one, so a law
+    that was followed through no other is not borne out by the positions.
+    """
+    now, form = labels(tracks.modes), found.form
+    lacking = found.set_aside > SET_ASIDE * max(found.windows, 1)
+    errors = np.sqrt(np.diag(found.covariance))
+    for mode in range(len(problem.modes)):
+        count = int((now == mode).sum())
+        if count < FEWEST_SAMPLES:
+            yield mode, f"only {count} samples, {FEWEST_SAMPLES} are needed"
+            continue
+        if mode in form.resting:
+            continue
+        if mode in unexplained:
+            yield mode, "neither a surface nor a direction of motion tells it from the other modes"
+            continue
+        block = next((b for b, x in enumerate(form.blocks) if x.mode == mode), -1)
+        if block >= 0 and form.blocks[block].guard is not None:
+            runs = run_lengths(now == mode)
+            if len(runs) < FEWEST_CONTACTS or np.median(runs) < SHORTEST_CONTACT:
+                yield mode, f"{len(runs)} contacts of {np.median(runs):g} samples are too few or too short"
+                continue
+        vague = (_vague_equations if isinstance(form, Lagrangian) else _vague)(found, errors, block)
+        if vague:
+            yield mode, vague
+        elif lacking:
+            yield mode, f"{found.set_aside} of {found.windows} windows could not be followed"
+        elif found.stopped_at == shortest:
+            yield mode, f"nothing longer than windows of {shortest} samples could be followed"
+
+
+def positive_masses(form: Lagrangian, theta: np.ndarray, tracks: Tracks) -> bool:
+    """Whether M is positive definite wherever things were."""
+    q = np.moveaxis(tracks.smooth.position, -1, 0)
+    q = [x[np.isfinite(tracks.smooth.position).all(-1)] for x in q]
+    rows = [[np.broadcast_to(x, q[0].shape) for x in row] for row in form.mass_matrix(theta, q)]
+    matrices = np.moveaxis(np.array(rows), -1, 0)
+    return bool(np.isfinite(matrices).all() and np.linalg.eigvalsh(matrices)[:, 0].min() > 0)
+
+
+def _vague_equations(found: Estimate, errors: np.ndarray, block: int) -> str:
+    """Which inertia, or which spring of a contact, is not known to within half its size; empty where all are."""
+    assert isinstance(found.form, Lagrangian)
+    for i, e in enumerate(found.form.entries):
+        leading = isinstance(e.term, Inertia) or (e.kind == "stiffness" and e.block == block)
+        if not (leading and found.support[i]):
+            continue
+        if not np.isfinite(found.theta[i]):
+            return "a coefficient is not finite"
+        if errors[i] > VAGUE * abs(found.theta[i]):
+            what = "its spring" if e.kind == "stiffness" else "a term of its inertia"
+            return f"{what} is {found.theta[i]:.3g} ± {errors[i]:.2g}"
+        if e.kind == "stiffness" and found.theta[i] <= 0:
+            return f"its spring is {found.theta[i]:.3g}, not positive"
+    return ""
+
+
+def _vague(found: Estimate, errors: np.ndarray, block: int) -> str:
+    """Which leading coefficient is not known to within half its size; empty where all are.
+
+    Masses lead in every mode, those of the base in modes that add to it too; of a contact also its energy.
+    """
+    shared = (-1, block) if found.form.additive else (block,)
+    for i, e in enumerate(found.form.entries):
+        leading = (e.is_kinetic and e.block in shared) or (block >= 0 and e.block == block and e.kind == "energy")
+        if leading and found.support[i] and not np.isfinite(found.theta[i]):
+            return "a coefficient is not finite"
+        if leading and e.is_kinetic and not found.theta[i] > 0:
+            return f"its inverse mass is {found.theta[i]:.3g}, not positive"
+        if leading and found.support[i] and errors[i] > VAGUE * abs(found.theta[i]):
+            return f"a coefficient of its energy is {found.theta[i]:.3g} ± {errors[i]:.2g}"
+    return ""
+
+
+def notes_of(found: Estimate):
+    if found.chi_square > MISSPECIFIED + 3 * np.sqrt(2 / max(found.freedom, 1)):
+        yield (
+            f"χ² is {found.chi_square:.2f}: sensor noise does not explain the misfit. The library may lack a term, "
+            "or the modes may be wrong; the intervals are widened by it."
+        )
+    if found.set_aside:
+        yield f"{found.set_aside} of {found.windows} windows could not be followed and are left out."
+    if found.stopped_at:
+        yield f"It is fitted to windows of {found.stopped_at} samples: through longer ones it could not be followed."
