@@ -1,6 +1,8 @@
 """How the continuous state moves within a mode, and how it jumps when the mode changes."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Literal
 
 import equinox as eqx
@@ -11,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from vhydro.lagrangian import Lagrangian
 from vhydro.library import Library, Monomial, values
 from vhydro.network import Network
-from vhydro.small import matvec, over, pick, product, times
+from vhydro.small import matvec, over, pick, product, stacked
 
 
 class PortHamiltonianFlow(eqx.Module):
@@ -79,7 +81,10 @@ class PortHamiltonianFlow(eqx.Module):
         return _propagator(lambda z: self.velocity(z, drive), 0.5 * (starts + ends), dt, 1)
 
     def _velocity_in(self, mode: Int[Array, "*particles"], action: Float[Array, "inputs ..."]) -> Callable:
-        """`ż` as a function of z (latent, *particles), each particle in its own mode."""
+        """`ż` as a function of z (latent, *particles), each particle in its own mode.
+
+        Worked out coordinate by coordinate, each a loop over the particles in which nothing is computed twice.
+        """
         axes = mode.ndim
         shared = (over(x, axes) for x in (self.coefficients, self.skew() - self.resistance()))
         # Picked once: fused into every evaluation they would be picked for each of them.
@@ -87,10 +92,19 @@ class PortHamiltonianFlow(eqx.Module):
         coefficients, structure, drive = jax.lax.optimization_barrier(picked)
 
         def energy(z):
-            own = coefficients * values(self.library, z)
-            return own.sum() + (0.0 if self.smooth is None else pick(self.smooth(z), mode).sum())
+            own = reduce(add, (c * t.value(z) for c, t in zip(coefficients, self.library, strict=True)))
+            return own.sum() + (0.0 if self.smooth is None else pick(self.smooth(jnp.stack(z)), mode).sum())
 
-        return lambda z: times(structure, jax.grad(energy)(z)) + drive
+        def velocity(z: Float[Array, "latent *particles"]) -> Float[Array, "latent *particles"]:
+            gradient = jax.grad(energy)(tuple(z))
+            return stacked(
+                [
+                    reduce(add, (x * g for x, g in zip(row, gradient, strict=True)), push)
+                    for row, push in zip(structure, drive, strict=True)
+                ]
+            )
+
+        return velocity
 
     def step_in(
         self,

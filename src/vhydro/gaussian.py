@@ -5,6 +5,7 @@ a diagonal one, (latent, *particles); its particle axes have length one when all
 covariances: nothing is squared, so float32 lasts.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from vhydro.small import matvec, over, total
 LOG_2PI = 1.8378770664093453
 
 Scale = Float[Array, "latent ..."]
+Entries = list[list[Float[Array, "particles"]]]  # a small matrix of every particle, entry by entry
 
 
 class Conditioned(NamedTuple):
@@ -293,14 +295,21 @@ def moments(
 
 def factored(matrix: Float[Array, "latent latent particles"]) -> Float[Array, "latent latent particles"]:
     """The lower factor; what rounding has made negative becomes nearly nothing, which a proposal may be."""
-    size = matrix.shape[0]
-    tiny = jnp.finfo(matrix.dtype).eps * jnp.maximum(jnp.max(jnp.abs(matrix), axis=(0, 1)), 1e-30)
-    rows: list[list] = [[jnp.zeros_like(matrix[0, 0])] * size for _ in range(size)]
+    rows, zero = factored_rows(matrix), jnp.zeros_like(matrix[0, 0])
+    return jnp.stack([jnp.stack(row + [zero] * (matrix.shape[0] - len(row))) for row in rows])
+
+
+def factored_rows(matrix: Entries | Float[Array, "latent latent particles"]) -> Entries:
+    """The entries of the lower factor, row by row up to the diagonal; of the matrix no others are read."""
+    size = len(matrix)
+    largest = reduce(jnp.maximum, (jnp.abs(matrix[i][i]) for i in range(size)))
+    tiny = jnp.finfo(largest.dtype).eps * jnp.maximum(largest, 1e-30)
+    rows: list[list] = [[] for _ in range(size)]
     for i in range(size):
         for j in range(i + 1):
-            left = matrix[i, j] - sum(rows[i][k] * rows[j][k] for k in range(j))
-            rows[i][j] = jnp.sqrt(jnp.maximum(left, tiny)) if i == j else left / rows[j][j]
-    return jnp.stack([jnp.stack(row) for row in rows])
+            left = matrix[i][j] - sum(rows[i][k] * rows[j][k] for k in range(j))
+            rows[i].append(jnp.sqrt(jnp.maximum(left, tiny)) if i == j else left / rows[j][j])
+    return rows
 
 
 def forward_solved(factor: Float[Array, "latent latent particles"], right) -> list:

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+Coordinates = Float[Array, "latent *particles"] | tuple[Float[Array, "*particles"], ...]  # one array, or one of each
+
 
 @dataclass(frozen=True)
 class Monomial:
@@ -18,7 +20,7 @@ class Monomial:
 
     powers: tuple[int, ...]
 
-    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
+    def value(self, z: Coordinates) -> Float[Array, "*particles"]:
         factors = [z[i] ** n for i, n in enumerate(self.powers) if n]
         out = jnp.ones_like(z[0])
         for f in factors:
@@ -35,7 +37,7 @@ class Sine:
 
     axis: int
 
-    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
+    def value(self, z: Coordinates) -> Float[Array, "*particles"]:
         return jnp.sin(z[self.axis])
 
     def text(self, names: Sequence[str]) -> str:
@@ -48,7 +50,7 @@ class Cosine:
 
     axis: int
 
-    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
+    def value(self, z: Coordinates) -> Float[Array, "*particles"]:
         return jnp.cos(z[self.axis])
 
     def text(self, names: Sequence[str]) -> str:
@@ -67,7 +69,7 @@ class Penetration:
     side: Literal["above", "below"] = "above"
     power: int = 2
 
-    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
+    def value(self, z: Coordinates) -> Float[Array, "*particles"]:
         gap = z[self.axis] - self.at
         return jnp.maximum(gap if self.side == "above" else -gap, 0.0) ** self.power / self.power
 
@@ -88,7 +90,7 @@ class Custom:
     function: Callable[[Sequence], Any]
     label: str
 
-    def value(self, z: Float[Array, "latent *particles"]) -> Float[Array, "*particles"]:
+    def value(self, z: Coordinates) -> Float[Array, "*particles"]:
         return self.function(tuple(z))
 
     def text(self, names: Sequence[str]) -> str:  # noqa: ARG002

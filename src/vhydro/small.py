@@ -5,7 +5,7 @@ no particle axis works on a single one. Along the particles memory is contiguous
 coordinates are unrolled into one fused loop; as general reductions or gathers they would be several times slower.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 
@@ -48,6 +48,18 @@ def product(
     """Every particle's own matrix with another of its own; axes before these broadcast."""
     inner = range(first.shape[-2])
     return reduce(add, (first[..., :, k, None, :] * second[..., None, k, :, :] for k in inner))
+
+
+def stacked(parts: Sequence[Float[Array, "..."]]) -> Float[Array, "parts ..."]:
+    """The parts along a new first axis, each written in a loop of its own.
+
+    `jnp.stack` becomes one loop that asks of every entry which part it is of, and is not vectorised if parts are still
+    to be computed.
+    """
+    out = jnp.zeros((len(parts), *parts[0].shape), parts[0].dtype)
+    for i, part in enumerate(parts):
+        out = jax.lax.dynamic_update_index_in_dim(out, part, i, 0)
+    return out
 
 
 def total(values: Float[Array, "rows *particles"]) -> Float[Array, "*particles"]:

@@ -79,7 +79,7 @@ def test_corrected_branches_are_unbiased(short_windows, particles):
     """Not linear, resets, a kernel that reads z: against the mean of a large bootstrap filter."""
     model, log = swing(), swing_log()
     truth = evidences(model, log, bootstrap(particles=2000), 400, None)
-    got = evidences(model, log, FilterSettings(particles=particles), 8000)
+    got = evidences(model, log, FilterSettings(particles=particles), 8000 if particles > 2 else 32000)
     top = truth.max()
     expected, mean = np.exp(truth - top), np.exp(got - top)
     error = np.hypot(expected.std() / np.sqrt(len(expected)), mean.std() / np.sqrt(len(mean)))

@@ -41,10 +41,10 @@ class Trace(NamedTuple):
     """What `correction` needs of a step; branch j of N·M is in mode `j // N` and came from `parent[j % N]`."""
 
     parent: Int[Array, "*times particles"]
-    mean: Float[Array, "*times latent branches"]
-    covariance: Float[Array, "*times latent latent branches"]
-    ahead: Float[Array, "*times latent branches"]  # the mean before the update
-    matrix: Float[Array, "*times latent latent branches"]
+    mode: Int[Array, "*times particles"]  # of the N branches before the move, as are the next two
+    z: Float[Array, "*times latent particles"]
+    covariance: Float[Array, "*times latent latent particles"]
+    ahead: Float[Array, "*times latent branches"]  # the mean after the move, before the update
     log_gain: Float[Array, "*times branches"]
     extra: Float[Array, "*times modes latent"] | None  # variance that was added to the transition's
     frame: Frame  # with the faults taken out
@@ -79,7 +79,13 @@ def move_in(model: HybridModel, before, mode, z: Float[Array, "latent particles"
     """The mean and the matrix of `move` for each branch's own next mode alone."""
     kept = kept_momenta(model.reset, before, mode, z)
     mean = model.flow.step_in(mode, kept * z, frame.action, frame.dt)
-    return mean, model.flow.jacobian_in(mode, kept * z, mean, frame.action, frame.dt) * kept[None]
+    return mean, matrix_in(model, before, mode, z, mean, frame)
+
+
+def matrix_in(model: HybridModel, before, mode, z, mean, frame: Frame) -> Float[Array, "latent latent particles"]:
+    """The matrix of `move_in` alone, where its mean is known."""
+    kept = kept_momenta(model.reset, before, mode, z)
+    return model.flow.jacobian_in(mode, kept * z, mean, frame.action, frame.dt) * kept[None]
 
 
 def moved_covariance(
@@ -269,11 +275,7 @@ def branch_step(
         refused=verdict.refused & frame.valid,
         cut=jnp.where(allowed, cut, 0.0),
     )
-    matrix = jnp.broadcast_to(ahead.matrix, (*ahead.matrix.shape[:3], settings.count))
-    trace = Trace(
-        parent, new.z, new.covariance, mean, _flat(matrix, 2), log_gain, alarm.extra,
-        frame._replace(seen=verdict.seen),
-    )  # fmt: skip
+    trace = Trace(parent, mode, z, covariance, mean, log_gain, alarm.extra, frame._replace(seen=verdict.seen))
     return new, record, moments_of(model, new), trace
 
 

@@ -11,45 +11,46 @@ exactly the model's path measure up to c, so `E[Ẑ] = Z` whatever the linearisa
 factor is 1. That z_c has been drawn with the `OVERLAP` rows after it in sight keeps the draw from costing anything.
 """
 
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from vhydro.emission import LinearEmission
-from vhydro.filter.branches import Trace, move_in, moved_covariance, row_covariance, updated
+from vhydro.filter.branches import Trace, matrix_in, move_in, moved_covariance, row_covariance, updated
 from vhydro.filter.frames import Frame, Particles
 from vhydro.filter.resampling import cut_to_once
 from vhydro.filter.settings import FilterSettings
 from vhydro.flow import kept_momenta
-from vhydro.gaussian import LOG_2PI, factored, factored_log_density, gain_back
+from vhydro.gaussian import LOG_2PI, Entries, factored_rows
 from vhydro.model import HybridModel
 from vhydro.particles import RESAMPLERS, Draw, Noise, normalised
-from vhydro.small import over, pick, product, times
+from vhydro.small import over, pick, product, stacked, times, total
 
 WINDOW = 64  # rows between two corrections
 OVERLAP = 8  # rows at the end of a window whose z is drawn in the next
 
 
-class Lineages(NamedTuple):
-    """N mode paths over some rows, each with its Gaussian filter; rows that are not valid only pass on."""
-
-    mode: Int[Array, "rows particles"]
-    mean: Float[Array, "rows latent particles"]
-    covariance: Float[Array, "rows latent latent particles"]
-    ahead: Float[Array, "rows latent particles"]  # mean before the update
-    matrix: Float[Array, "rows latent latent particles"]
-    log_gain: Float[Array, "rows particles"]
-    extra: Float[Array, "rows modes latent"] | None
-    frame: Frame
-
-
 class Anchor(NamedTuple):
     """Where the lineages of a window begin: points drawn before, or nothing yet."""
 
-    mode: Int[Array, "particles"]
-    z: Float[Array, "latent particles"]
+    mode: Int[Array, "*rows particles"]
+    z: Float[Array, "*rows latent particles"]
+
+
+class Lineages(NamedTuple):
+    """N mode paths over some rows, each with its Gaussian filter; rows that are not valid only pass on."""
+
+    mode: Int[Array, "*rows particles"]
+    before: Anchor  # mode and mean before the row's move
+    covariance: Float[Array, "*rows latent latent particles"]  # before the row's move
+    ahead: Float[Array, "*rows latent particles"]  # mean after the move, before the update
+    log_gain: Float[Array, "*rows particles"]
+    extra: Float[Array, "*rows modes latent"] | None
+    frame: Frame
 
 
 class Corrected(NamedTuple):
@@ -61,158 +62,228 @@ class Corrected(NamedTuple):
     log_factor: Float[Array, ""]
 
 
-# --- lineages ---------------------------------------------------------------------------------------------------------
+# --- one row back -----------------------------------------------------------------------------------------------------
 
 
-def _traced(trace: Trace, last: Int[Array, "particles"], count: int) -> tuple[Lineages, Int[Array, "particles"]]:
-    """The lineages of the branches `last` over a trace, and the branches they came from before its first row."""
+class RowNoise(NamedTuple):
+    """The noise with which a row is entered: independent parts, and what makes it so where it is not."""
 
-    def back(index, row):
-        valid, parent = row
-        return jnp.where(valid, parent[index % count], index), index
-
-    first, index = jax.lax.scan(back, last, (trace.frame.valid, trace.parent), reverse=True)
-
-    def taken(x):
-        inner = (1,) * (x.ndim - 2)
-        return jnp.take_along_axis(x, index.reshape(index.shape[0], *inner, index.shape[1]), axis=-1)
-
-    lines = Lineages(
-        index // count, taken(trace.mean), taken(trace.covariance), taken(trace.ahead), taken(trace.matrix),
-        taken(trace.log_gain), trace.extra, trace.frame,
-    )  # fmt: skip
-    return lines, first
+    deviation: Float[Array, "latent particles"]
+    whitening: Float[Array, "latent latent particles"] | None
 
 
-def _noises(model: HybridModel, lines: Lineages) -> Float[Array, "rows modes latent latent"]:
-    """The covariance of every row's transition into every mode; of the start law in the first row."""
-    return jax.vmap(lambda frame, extra: row_covariance(model, frame, extra))(lines.frame, lines.extra)
-
-
-def _by_mode(values: Float[Array, "rows modes *small"], mode: Int[Array, "rows particles"]):
-    """The entry of every row's mode: (rows, small axes, particles)."""
-    return jax.vmap(lambda v, m: pick(over(v, 1), m))(values, mode)
+def _row_noise(model: HybridModel, line: Lineages) -> RowNoise:
+    covariance = row_covariance(model, line.frame, line.extra)
+    if model.noise_lower is None:
+        return RowNoise(pick(over(jnp.sqrt(jnp.diagonal(covariance, axis1=1, axis2=2)), 1), line.mode), None)
+    factor = jnp.linalg.cholesky(covariance)
+    deviation = jnp.diagonal(factor, axis1=1, axis2=2)
+    identity = jnp.broadcast_to(jnp.eye(model.latent, dtype=model.dtype), factor.shape)
+    whitening = jax.scipy.linalg.solve_triangular(factor / deviation[:, None], identity, lower=True, unit_diagonal=True)
+    return RowNoise(pick(over(deviation, 1), line.mode), pick(over(whitening, 1), line.mode))
 
 
 class Backward(NamedTuple):
-    """How the smoother goes back from every row's successor: `z = mean + gain (z' − ahead') + root ε`."""
+    """The law of z before a row's move given z' after it, from the update by one coordinate of z' after the other.
 
-    gain: Float[Array, "rows latent latent particles"]
-    root: Float[Array, "rows latent latent particles"]
-    spread: Float[Array, "rows latent latent particles"]  # of the successor's prediction
-    ahead: Float[Array, "rows latent particles"]
-    moves: Bool[Array, "rows"]  # False where there is no successor: the row's own filter law then counts
+    Entry by entry: each is one loop over the particles. As arrays the compiler would compute every entry again wherever
+    it is used.
+    """
 
+    rows: Float[Array, "latent latent particles"]  # what each coordinate of z', made independent, reads of z
+    columns: Entries  # taken off the covariance by each, times itself
+    roots: list[Float[Array, "particles"]]
+    whitening: Float[Array, "latent latent particles"] | None
+    left: Entries  # the covariance that is left, up to the diagonal
 
-def _backward_laws(model: HybridModel, lines: Lineages) -> Backward:
-    """The smoother's step of every row, all of them at once: none needs another's draw."""
-    following = jax.tree.map(lambda x: jnp.concatenate([x[1:], x[:1]]), lines)
-    rows = lines.mode.shape[0]
-    moves = following.frame.valid & (jnp.arange(rows) < rows - 1)
-    noise = _by_mode(_noises(model, following), following.mode)
-
-    def one(matrix, covariance, noise, moves):
-        spread = moved_covariance(matrix, covariance) + noise
-        factor = factored(spread)
-        cross = product(matrix, covariance)  # F V
-        gain = jnp.where(moves, gain_back(factor, cross), 0.0)
-        left = covariance - product(gain, cross)
-        return gain, factored(0.5 * (left + jnp.swapaxes(left, 0, 1))), spread
-
-    gain, root, spread = jax.vmap(one)(following.matrix, lines.covariance, noise, moves)
-    return Backward(gain, root, spread, following.ahead, moves)
+    def shift(self, error: Float[Array, "latent particles"]) -> list[Float[Array, "particles"]]:
+        """How far the mean moves when z' is off its own by this error."""
+        error = error if self.whitening is None else times(self.whitening, error)
+        whites: list = []
+        for row, mine, root in zip(self.rows, error, self.roots, strict=True):
+            known = sum(_dot(row, w) * e for w, e in zip(self.columns, whites, strict=False))
+            whites.append((mine - known) / root)
+        return [_dot(parts, whites) for parts in zip(*self.columns, strict=True)]
 
 
-def _drawn(
-    model: HybridModel, lines: Lineages, count: int, normal: Float[Array, "rows latent particles"]
-) -> tuple[Float[Array, "_count latent particles"], Float[Array, "particles"]]:
-    """Points for the first `count` rows, from the linearised smoother, and the log density of drawing them."""
-    laws = _backward_laws(model, lines)
-
-    def smoothed(later, row):
-        mean, covariance = later
-        own_mean, own, gain, spread, ahead, moves = row
-        shift = times(gain, mean - ahead)
-        left = jnp.where(moves, covariance - spread, 0.0)
-        new = own + product(product(gain, left), jnp.swapaxes(gain, 0, 1))
-        return (own_mean + jnp.where(moves, shift, 0.0), new), None
-
-    def drawn(later, row):
-        mean, gain, ahead, root, noise, moves = row
-        point = mean + jnp.where(moves, times(gain, later - ahead), 0.0) + times(root, noise)
-        return point, point
-
-    # Smoothed from the end to the last row that is drawn, whose law that gives.
-    rows = slice(count - 1, None)
-    end = lines.mean[-1], lines.covariance[-1]
-    given = (lines.mean, lines.covariance, laws.gain, laws.spread, laws.ahead, laws.moves)
-    (mean, covariance), _ = jax.lax.scan(smoothed, end, jax.tree.map(lambda x: x[rows], given), reverse=True)
-    root = factored(0.5 * (covariance + jnp.swapaxes(covariance, 0, 1)))
-    last = mean + times(root, normal[count - 1])
-    # Drawn from there back to the first.
-    given = (lines.mean, laws.gain, laws.ahead, laws.root, normal, laws.moves)
-    _, points = jax.lax.scan(drawn, last, jax.tree.map(lambda x: x[: count - 1], given), reverse=True)
-    points = jnp.concatenate([points, last[None]])
-    # The density of what was drawn, by the noise it was drawn with; a row that is not valid was not.
-    roots = jnp.concatenate([laws.root[: count - 1], root[None]])
-    log_det = sum(jnp.log(roots[:, i, i]) for i in range(model.latent))
-    log_q = -0.5 * sum(normal[:count, i] ** 2 for i in range(model.latent)) - log_det - 0.5 * LOG_2PI * model.latent
-    return points, jnp.where(lines.frame.valid[:count, None], log_q, 0.0).sum(0)
+def _backward(model: HybridModel, line: Lineages, noise: RowNoise) -> Backward:
+    rows = matrix_in(model, line.before.mode, line.mode, line.before.z, line.ahead, line.frame)
+    rows = stacked([stacked(list(row)) for row in rows])
+    rows = rows if noise.whitening is None else product(noise.whitening, rows)
+    columns: list = []
+    roots: list = []
+    for row, deviation in zip(rows, noise.deviation, strict=True):
+        known = [_dot(w, row) for w in columns]
+        across = [
+            _dot(own, row) - sum(w[i] * k for w, k in zip(columns, known, strict=True))
+            for i, own in enumerate(line.covariance)
+        ]
+        roots.append(jnp.sqrt(jnp.maximum(_dot(row, across), 0.0) + deviation**2))
+        columns.append([x / roots[-1] for x in across])
+    left = [[own[j] - sum(w[i] * w[j] for w in columns) for j in range(i + 1)] for i, own in enumerate(line.covariance)]
+    return Backward(rows, columns, roots, noise.whitening, left)
 
 
-def _log_model(model: HybridModel, lines: Lineages, points: Float[Array, "_rows latent particles"], anchor: Anchor):
-    """The exact log density of the drawn rows: kernel, transition and reading, all rows at once."""
-    emission, start, count = model.emission, model.start(), points.shape[0]
+def _dot(first, second) -> Float[Array, "particles"]:
+    return reduce(add, (x * y for x, y in zip(first, second, strict=True)))
+
+
+def _draw(mean, covariance, normal) -> tuple[Float[Array, "latent particles"], Float[Array, "particles"]]:
+    """A point of a Gaussian and the log density of drawing it."""
+    factor = factored_rows(covariance)
+    z = stacked([own + _dot(row, normal[: len(row)]) for own, row in zip(mean, factor, strict=True)])
+    log_det = sum(jnp.log(row[i]) for i, row in enumerate(factor))
+    return z, -0.5 * total(normal**2) - log_det - 0.5 * LOG_2PI * len(factor)
+
+
+def _log_row(model: HybridModel, line: Lineages, noise: RowNoise, before: Anchor, z) -> Float[Array, "particles"]:
+    """The exact log density of a row given the one before: kernel, transition and reading."""
+    emission, start, frame = model.emission, model.start(), line.frame
     assert isinstance(emission, LinearEmission)
-    lines = jax.tree.map(lambda x: x[:count], lines)
-    before_z = jnp.concatenate([anchor.z[None], points[:-1]])
-    before_mode = jnp.concatenate([anchor.mode[None], lines.mode[:-1]])
-    factors = _by_mode(jnp.linalg.cholesky(_noises(model, lines)), lines.mode)
+    log_mode = model.kernel.log_probability(before.mode, before.z, frame.action)
+    log_mode = jnp.where(frame.first, over(start.log_mode, 1), log_mode)
+    kept = kept_momenta(model.reset, before.mode, line.mode, before.z)
+    mean = model.flow.step_in(line.mode, kept * before.z, frame.action, frame.dt)
+    mean = jnp.where(frame.first, pick(over(start.mean, 1), line.mode), mean)
+    error = z - mean if noise.whitening is None else times(noise.whitening, z - mean)
+    log_move = -total(0.5 * (error / noise.deviation) ** 2 + jnp.log(noise.deviation)) - 0.5 * LOG_2PI * model.latent
+    return pick(log_mode, line.mode) + log_move + emission.log_likelihood(z, frame.seen)
 
-    def one(before: Anchor, line: Lineages, z, factor):
-        frame = line.frame
+
+class Smoothed(NamedTuple):
+    """The law of z along every lineage, given all rows of the window, at the row that was reached going back."""
+
+    branch: Int[Array, "particles"]  # the branch in its row
+    mode: Int[Array, "particles"]
+    mean: Float[Array, "latent particles"]
+    covariance: Float[Array, "latent latent particles"]
+    log_gain: Float[Array, "particles"]  # of the rows that were passed
+
+
+class Drawn(NamedTuple):
+    """A point along every lineage at the row that was reached going back, and the factor of the rows passed."""
+
+    branch: Int[Array, "particles"]
+    mode: Int[Array, "particles"]
+    z: Float[Array, "latent particles"]
+    log_factor: Float[Array, "particles"]
+
+
+def _smoothed_before(model: HybridModel, later: Smoothed, line: Lineages, parent) -> Smoothed:
+    """The smoother's law one row earlier."""
+    latent = range(model.latent)
+    back = _backward(model, line, _row_noise(model, line))
+    units = jnp.broadcast_to(over(jnp.eye(model.latent, dtype=model.dtype), 1), line.covariance.shape)
+    turned = stacked([stacked(back.shift(unit)) for unit in units])  # the smoother's gain, transposed
+    half = stacked(list(product(jnp.swapaxes(turned, 0, 1), later.covariance)))
+    left = stacked([stacked([back.left[max(i, j)][min(i, j)] for j in latent]) for i in latent])
+    covariance = left + product(half, turned)
+    mean = line.before.z + stacked(back.shift(later.mean - line.ahead))
+    log_gain = later.log_gain + line.log_gain
+    here = Smoothed(parent, line.before.mode, mean, covariance, log_gain)
+    return jax.tree.map(lambda new, old: jnp.where(line.frame.valid, new, old), here, later)
+
+
+def _drawn_before(model: HybridModel, later: Drawn, line: Lineages, parent, normal) -> Drawn:
+    """Points one row earlier, drawn from the linearised smoother, and what the row they lead to is worth."""
+    noise = _row_noise(model, line)
+    back = _backward(model, line, noise)
+    mean = map(add, line.before.z, back.shift(later.z - line.ahead))
+    z, log_q = _draw(list(mean), back.left, normal)
+    before = Anchor(line.before.mode, z)
+    log_p = _log_row(model, line, noise, before, later.z)
+    log_factor = later.log_factor + log_p - line.log_gain - jnp.where(line.frame.first, 0.0, log_q)
+    here = Drawn(parent, *before, log_factor)
+    return jax.tree.map(lambda new, old: jnp.where(line.frame.valid, new, old), here, later)
+
+
+# --- lineages ---------------------------------------------------------------------------------------------------------
+
+
+def _line(trace: Trace, index: Int[Array, "particles"], count: int) -> tuple[Lineages, Int[Array, "particles"]]:
+    """One row of the lineages that go through these branches of it, and the branches they came from."""
+    slot = index % count
+    mode, z, covariance, parent = (_taken(x, slot) for x in (trace.mode, trace.z, trace.covariance, trace.parent))
+    ahead, log_gain = _taken(trace.ahead, index), _taken(trace.log_gain, index)
+    line = Lineages(index // count, Anchor(mode, z), covariance, ahead, log_gain, trace.extra, trace.frame)
+    return line, parent
+
+
+def _taken(x: Shaped[Array, "*small branches"], index: Int[Array, "particles"]) -> Shaped[Array, "*small particles"]:
+    """The branches at these places; one flat gather keeps them contiguous."""
+    rows = jnp.arange(x.size // x.shape[-1], dtype=index.dtype)[:, None] * x.shape[-1]
+    flat = x.reshape(-1).at[(rows + index).reshape(-1)].get(mode="promise_in_bounds")
+    return flat.reshape(*x.shape[:-1], index.shape[0])
+
+
+def _of_lineages(lines: Lineages, index: Int[Array, "particles"]) -> Lineages:
+    """The rows of some of the lineages."""
+    own = lines._replace(extra=None, frame=None)
+    taken = jax.tree.map(lambda x: _taken(x, index), own)
+    return taken._replace(extra=lines.extra, frame=lines.frame)
+
+
+def _smoothed(model: HybridModel, trace: Trace, end: Smoothed, count: int) -> tuple[Smoothed, Int[Array, "rows n"]]:
+    """The law before the first row of a trace given all of its rows, and the modes of its rows."""
+
+    def back(later: Smoothed, row: Trace):
+        line, parent = _line(row, later.branch, count)
+        return _smoothed_before(model, later, line, parent), later.branch // count
+
+    return jax.lax.scan(back, end, trace, reverse=True)
+
+
+def _drawn_along(model: HybridModel, trace: Trace, last: Drawn, normal, count: int) -> Drawn:
+    """Points before the first row of a trace, drawn through all of its rows."""
+
+    def back(later: Drawn, inputs):
+        row, noise = inputs
+        line, parent = _line(row, later.branch, count)
+        return _drawn_before(model, later, line, parent, noise), None
+
+    return jax.lax.scan(back, last, (trace, normal), reverse=True)[0]
+
+
+def _drawn_to_anchor(model: HybridModel, kept: Lineages, last: Drawn, normal) -> Float[Array, "particles"]:
+    """The log factor once all rows of `kept` are passed as well: before its first stands the anchor."""
+
+    def back(later: Drawn, inputs):
+        line, noise = inputs
+        return _drawn_before(model, later, line, later.branch, noise), None
+
+    first, others = (jax.tree.map(lambda x, part=part: x[part], kept) for part in (0, slice(1, None)))
+    drawn = jax.lax.scan(back, last, (others, normal), reverse=True)[0]
+    log_p = _log_row(model, first, _row_noise(model, first), first.before, drawn.z)
+    return drawn.log_factor + jnp.where(first.frame.valid, log_p - first.log_gain, 0.0)
+
+
+def _filtered_again(
+    model: HybridModel, modes: Int[Array, "rows particles"], extra, frames: Frame, anchor: Anchor
+) -> tuple[Anchor, Float[Array, "latent latent particles"], Lineages]:
+    """The same mode paths and rows with their Gaussian filter started at the anchor's points, and where that ends."""
+    emission, start = model.emission, model.start()
+    assert isinstance(emission, LinearEmission)
+
+    def one(carry, row):
+        before, covariance = carry
+        mode, extra, frame = row
         log_mode = model.kernel.log_probability(before.mode, before.z, frame.action)
         log_mode = jnp.where(frame.first, over(start.log_mode, 1), log_mode)
-        kept = kept_momenta(model.reset, before.mode, line.mode, before.z)
-        mean = model.flow.step_in(line.mode, kept * before.z, frame.action, frame.dt)
-        mean = jnp.where(frame.first, pick(over(start.mean, 1), line.mode), mean)
-        log_move = factored_log_density(z - mean, factor)
-        log_p = pick(log_mode, line.mode) + log_move + emission.log_likelihood(z, frame.seen)
-        return jnp.where(frame.valid, log_p, 0.0)
-
-    log_p = jax.vmap(one)(Anchor(before_mode, before_z), lines, points, factors).sum(0)
-    # The last valid row is where the next window starts.
-    last = jnp.maximum(jnp.max(jnp.where(lines.frame.valid, jnp.arange(count), -1)), 0)
-    some = jnp.any(lines.frame.valid)
-    here = Anchor(lines.mode[last], points[last])
-    return jax.tree.map(lambda new, old: jnp.where(some, new, old), here, anchor), log_p
-
-
-def _filtered_again(model: HybridModel, lines: Lineages, anchor: Anchor) -> Lineages:
-    """The same mode paths and rows, with their Gaussian filter started at the anchor's points."""
-    emission = model.emission
-    assert isinstance(emission, LinearEmission)
-    latent, n = anchor.z.shape
-    start = model.start()
-
-    def one(carry, line: Lineages):
-        mode, z, covariance = carry
-        frame = line.frame
-        log_mode = model.kernel.log_probability(mode, z, frame.action)
-        log_mode = jnp.where(frame.first, over(start.log_mode, 1), log_mode)
-        mean, matrix = move_in(model, mode, line.mode, z, frame)
-        mean = jnp.where(frame.first, pick(over(start.mean, 1), line.mode), mean)
-        own = row_covariance(model, frame, line.extra)
-        spread = jnp.where(frame.first, 0.0, moved_covariance(matrix, covariance)) + pick(over(own, 1), line.mode)
+        mean, matrix = move_in(model, before.mode, mode, before.z, frame)
+        mean = jnp.where(frame.first, pick(over(start.mean, 1), mode), mean)
+        own = row_covariance(model, extra, frame.first)
+        spread = jnp.where(frame.first, 0.0, moved_covariance(matrix, covariance)) + pick(over(own, 1), mode)
         after = updated(emission, mean, spread, frame.seen)
-        log_gain = pick(log_mode, line.mode) + after.log_evidence
-        here = (line.mode, after.mean, after.covariance)
-        here = jax.tree.map(lambda new, old: jnp.where(frame.valid, new, old), here, carry)
+        log_gain = pick(log_mode, mode) + after.log_evidence
+        here = Anchor(mode, after.mean), after.covariance
         # A row past the log's end passes on what was there before it.
-        return here, line._replace(mean=here[1], covariance=here[2], ahead=mean, matrix=matrix, log_gain=log_gain)
+        here = jax.tree.map(lambda new, old: jnp.where(frame.valid, new, old), here, carry)
+        return here, Lineages(mode, before, covariance, mean, log_gain, extra, frame)
 
-    carry = (anchor.mode, anchor.z, jnp.zeros((latent, latent, n), model.dtype))
-    return jax.lax.scan(one, carry, lines)[1]
+    latent, n = anchor.z.shape
+    given = anchor, jnp.zeros((latent, latent, n), model.dtype)
+    (end, covariance), lines = jax.lax.scan(one, given, (modes, extra, frames))
+    return end, covariance, lines
 
 
 def empty_lineages(model: HybridModel, settings: FilterSettings, frame: Frame) -> Lineages:
@@ -220,10 +291,9 @@ def empty_lineages(model: HybridModel, settings: FilterSettings, frame: Frame) -
     n, d, rows = settings.count, model.latent, OVERLAP
     extra = None if settings.outliers is None else jnp.zeros((rows, model.modes, d), model.dtype)
     frames = jax.tree.map(lambda x: jnp.zeros((rows, *jnp.shape(x)), jnp.asarray(x).dtype), frame)
-    eye = jnp.broadcast_to(jnp.eye(d, dtype=model.dtype)[None, :, :, None], (rows, d, d, n))
-    zero = jnp.zeros((rows, d, n), model.dtype)
+    zero, nowhere = jnp.zeros((rows, d, n), model.dtype), jnp.zeros((rows, n), jnp.int32)
     return Lineages(
-        jnp.zeros((rows, n), jnp.int32), zero, jnp.zeros((rows, d, d, n), model.dtype), zero, eye,
+        nowhere, Anchor(nowhere, zero), jnp.zeros((rows, d, d, n), model.dtype), zero,
         jnp.zeros((rows, n), model.dtype), extra, frames,
     )  # fmt: skip
 
@@ -235,7 +305,7 @@ def empty_anchor(model: HybridModel, settings: FilterSettings) -> Anchor:
 def correction_layout(model: HybridModel, settings: FilterSettings) -> tuple[Draw, ...]:
     """The randomness of one correction."""
     n = settings.count
-    path = Draw("path", (WINDOW + OVERLAP, model.latent, n), "normal")
+    path = Draw("path", (WINDOW, model.latent, n), "normal")
     return Draw("resample", RESAMPLERS[settings.resampler].uniforms(n), "uniform"), path
 
 
@@ -262,55 +332,55 @@ def corrected(
     noise: Noise,
 ) -> Corrected:
     """The branches after a window of rows, corrected for all rows of the window but the last `OVERLAP`."""
-    n = settings.count
+    assert particles.covariance is not None
+    n, rows = settings.count, trace.parent.shape[0] - OVERLAP
     last, log_weight = _chosen(particles.log_weight, settings, noise)
-    lines, first = _traced(trace, last, n)
+    early, late = (jax.tree.map(lambda x, part=part: x[part], trace) for part in (slice(rows), slice(rows, None)))
+
+    # Back from the end to the last row that is drawn, whose law that gives; drawn from there to the anchor.
+    mode, z, covariance = (_taken(x, last) for x in (particles.mode, particles.z, particles.covariance))
+    end = Smoothed(last, mode, z, covariance, jnp.zeros_like(log_weight))
+    law, modes = _smoothed(model, late, end, n)
+    normal = noise["path"]
+    z, log_q = _draw(law.mean, law.covariance, normal[-1])
+    some = jnp.any(kept.frame.valid) | jnp.any(early.frame.valid)
+    drawn = Drawn(law.branch, law.mode, z, -law.log_gain - jnp.where(some, log_q, 0.0))
+    first = _drawn_along(model, early, drawn, normal[OVERLAP - 1 : -1], n)
     # Before the trace's first row branch i of the first N is lineage i of those kept; the others are dead.
-    before = jax.tree.map(
-        lambda x: jnp.take(x, jnp.minimum(first, n - 1), axis=-1) if x.ndim and x.shape[-1] == n else x,
-        kept._replace(extra=None, frame=None),
-    )
-    before = before._replace(extra=kept.extra, frame=kept.frame)
-    anchor = jax.tree.map(lambda x: jnp.take(x, jnp.minimum(first, n - 1), axis=-1), anchor)
-    whole = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), before, lines)
-    rows = whole.mode.shape[0]
-    points, log_q = _drawn(model, whole, rows - OVERLAP, noise["path"])
-    anchor, log_p = _log_model(model, whole, points, anchor)
-    rest = jax.tree.map(lambda x: x[rows - OVERLAP :], whole)
-    again = _filtered_again(model, rest, anchor)
-    valid = whole.frame.valid[:, None]
-    log_before = jnp.where(valid, whole.log_gain, 0.0).sum(0)
-    log_after = jnp.where(valid[rows - OVERLAP :], again.log_gain, 0.0).sum(0)
-    log_factor = log_p + log_after - log_before - log_q
+    origin = jnp.minimum(first.branch, n - 1)
+    log_factor = _drawn_to_anchor(model, _of_lineages(kept, origin), first, normal[: OVERLAP - 1])
+
+    # The rows that were not drawn are filtered again from the points that were.
+    old = Anchor(_taken(anchor.mode, origin), _taken(anchor.z, origin))
+    anchor = jax.tree.map(lambda new, old: jnp.where(some, new, old), Anchor(law.mode, z), old)
+    end, covariance, again = _filtered_again(model, modes, late.extra, late.frame, anchor)
+    log_factor = log_factor + jnp.where(late.frame.valid[:, None], again.log_gain, 0.0).sum(0)
     log_factor = jnp.where(jnp.isfinite(log_factor), log_factor, -jnp.inf)
-    return _reweighted(settings, particles, anchor, again, log_weight, log_factor)
-
-
-def _reweighted(settings, particles, anchor: Anchor, again: Lineages, log_weight, log_factor) -> Corrected:
-    n, count = settings.count, particles.mode.shape[0]
     log_weight, log_mean, ess = normalised(log_weight + log_factor)
-    any_row = jnp.any(again.frame.valid)
-    end = jax.tree.map(lambda x: x[-1], again._replace(extra=None, frame=None))
-    z = jnp.where(any_row, end.mean, anchor.z)
-    covariance = jnp.where(any_row, end.covariance, 0.0)
-    mode = jnp.where(any_row, end.mode, anchor.mode)
+    return Corrected(_padded(particles, end, covariance, log_weight, ess), anchor, again, log_mean)
+
+
+def _padded(particles: Particles, end: Anchor, covariance, log_weight, ess) -> Particles:
+    """N branches and room for the others."""
+    n, count = log_weight.shape[0], particles.mode.shape[0]
 
     def padded(x, fill):
         width = [(0, 0)] * (x.ndim - 1) + [(0, count - n)]
         return jnp.pad(x, width, constant_values=fill)
 
-    new = particles._replace(
-        mode=padded(mode, 0), z=padded(z, 0.0), covariance=padded(covariance, 0.0),
+    return particles._replace(
+        mode=padded(end.mode, 0), z=padded(end.z, 0.0), covariance=padded(covariance, 0.0),
         log_weight=padded(log_weight, -jnp.inf), ess=ess * n / count,
     )  # fmt: skip
-    return Corrected(new, anchor, again, log_mean)
 
 
-def concluded(model: HybridModel, particles: Particles, anchor: Anchor, kept: Lineages, normal) -> Float[Array, ""]:
+def concluded(model: HybridModel, particles: Particles, kept: Lineages, normal) -> Float[Array, ""]:
     """The log of the mean factor of the rows that no window has corrected yet, at the end of a log."""
+    assert particles.covariance is not None
     n = kept.mode.shape[1]
-    points, log_q = _drawn(model, kept, kept.mode.shape[0], normal)
-    _, log_p = _log_model(model, kept, points, anchor)
-    log_factor = log_p - jnp.where(kept.frame.valid[:, None], kept.log_gain, 0.0).sum(0) - log_q
+    mode, mean, covariance = particles.mode[:n], particles.z[:, :n], particles.covariance[..., :n]
+    z, log_q = _draw(mean, covariance, normal[-1])
+    log_q = jnp.where(jnp.any(kept.frame.valid), log_q, 0.0)
+    log_factor = _drawn_to_anchor(model, kept, Drawn(mode, mode, z, -log_q), normal[:-1])
     log_factor = jnp.where(jnp.isfinite(log_factor), log_factor, -jnp.inf)
     return normalised(particles.log_weight[:n] + log_factor)[1]

@@ -219,21 +219,21 @@ def _corrected_run(model: HybridModel, proposal, settings: FilterSettings, frame
         (Draw("path", (OVERLAP, model.latent, settings.count), "normal"),),
         jax.random.fold_in(key, CORRECTIONS), jnp.asarray(CORRECTIONS), model.dtype,
     )["path"]  # fmt: skip
-    assert window.anchor is not None
     assert window.kept is not None
-    left = concluded(model, window.particles, window.anchor, window.kept, normal)
+    left = concluded(model, window.particles, window.kept, normal)
     return outputs, window.particles, apart.sum() + left
 
 
-def _together(episodes: int, particles: int) -> int:
+def _together(episodes: int, particles: int, traced: bool) -> int:
     """How many episodes are filtered side by side, the rest in turn.
 
     An accelerator takes all of them. A CPU core is full with one large population, and one at a time it can skip the
-    resampling that is not due; side by side it computes both branches of every choice.
+    resampling that is not due; side by side it computes both branches of every choice. Where a window's rows are traced
+    for its correction, half as many stay in its cache.
     """
     if jax.default_backend() != "cpu":
         return episodes
-    most = SIDE_BY_SIDE // particles if particles < FULL else 1
+    most = max(SIDE_BY_SIDE // particles // (1 + traced), 1) if particles < FULL else 1
     return max(g for g in range(1, episodes + 1) if episodes % g == 0 and g <= most)
 
 
@@ -243,7 +243,7 @@ def _filtered_batch(model, proposal, settings: FilterSettings, batch: Batch, key
         return filtered(model, proposal, settings, *inputs)
 
     episodes = batch.valid.shape[0]
-    together = _together(episodes, settings.count)
+    together = _together(episodes, settings.count, corrects(model, settings))
     if together == 1:
         return jax.lax.map(one, (batch, keys))
     grouped = jax.tree.map(lambda x: x.reshape(episodes // together, together, *x.shape[1:]), (batch, keys))
