@@ -271,7 +271,7 @@ def _filtered_again(
         log_mode = jnp.where(frame.first, over(start.log_mode, 1), log_mode)
         mean, matrix = move_in(model, before.mode, mode, before.z, frame)
         mean = jnp.where(frame.first, pick(over(start.mean, 1), mode), mean)
-        own = row_covariance(model, extra, frame.first)
+        own = row_covariance(model, frame, extra)
         spread = jnp.where(frame.first, 0.0, moved_covariance(matrix, covariance)) + pick(over(own, 1), mode)
         after = updated(emission, mean, spread, frame.seen)
         log_gain = pick(log_mode, mode) + after.log_evidence
