@@ -21,12 +21,13 @@ from vhydro.gap import Geometry
 from vhydro.learning.noise import WINDOW, median_deviation, seen_mean, smoothed
 from vhydro.learning.switching import (
     Regression,
+    Rows,
     Structure,
     Switching,
     SwitchingConfig,
     baum_welch,
     mean_log_likelihood,
-    shares_and_drives,
+    rows_of_modes,
     start_from_coefficients,
     structure,
 )
@@ -47,8 +48,7 @@ class ContactFit(NamedTuple):
     """Where one start has come to."""
 
     switching: Switching
-    share: Float[np.ndarray, "modes"]  # of the training rows that are in each mode
-    told: Float[np.ndarray, "modes channels"]  # RMS drive of its rows, in noise floors
+    rows: Rows  # of the training logs
     validation: float  # log likelihood per row of validation logs
 
 
@@ -198,10 +198,10 @@ def contact_fits(
     assumed = _assumed(modes, len(scales.floor))
     starts = start_from_coefficients(data, _starts(data, modes, seed), CONFIG)
     found = baum_welch(data, assumed, starts, CONFIG)
-    share, told = (np.asarray(x, np.float64) for x in shares_and_drives(data, found, CONFIG))
+    rows_of = rows_of_modes(data, found, CONFIG)
     value = np.nan_to_num(np.asarray(mean_log_likelihood(held, found, CONFIG), np.float64), nan=-np.inf)
-    every = [jax.tree.map(lambda x, i=i: np.asarray(x[i], np.float64), found) for i in range(len(value))]
-    return [ContactFit(*one) for one in zip(every, share, told, value.tolist(), strict=True)]
+    every = [jax.tree.map(lambda x, i=i: np.asarray(x[i], np.float64), (found, rows_of)) for i in range(len(value))]
+    return [ContactFit(one, own, v) for (one, own), v in zip(every, value.tolist(), strict=True)]
 
 
 def _assumed(modes: int, channels: int) -> Structure:

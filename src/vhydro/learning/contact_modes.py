@@ -15,13 +15,14 @@ from vhydro.learning.contact import ContactFit, Scales, contact_fits, geometry_o
 from vhydro.learning.contact_em import LEAST, ROUGH, Law, refined_law
 from vhydro.learning.noise import seen_mean
 from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
+from vhydro.learning.switching import TOLD, Rows
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.views.contact import MACHINE, ContactView
 
 MOST = 6  # modes that `auto` tries
 COUPLED = 0.5  # a gain above this is a thing that goes with its drive
 PULLED = 0.15  # the same of a cloth, whose other knots hold back the one that is touched
-TOLD = 1.0  # noise floors: drives below it say nothing of what responds to them
+MOSTLY = 0.5  # of a mode's rows
 FOLLOWS = 0.5  # noise floors: what a machine does of itself in some mode, if it is to be judged by it
 LEAST_STAY = 0.5  # the chance to go on below which a mode is a transient
 SENSOR = 0.1  # of the noise floor: the least that a reading is off
@@ -77,11 +78,12 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
     found = [max(search.fits[count], key=_worth) for count in counts]
     things = things_of(search.seen[0], search.view)
     tried = tuple(
-        Tried(c, f.validation, len(f.share) - len(_collapsed(f, things))) for c, f in zip(counts, found, strict=True)
+        Tried(c, f.validation, len(f.rows.share) - len(_collapsed(f, things)))
+        for c, f in zip(counts, found, strict=True)
     )
     geometry = geometry_of(search.seen, search.scales, [b for b in search.view.bodies if b not in search.view.cloths])
     best = _ordered(found[best_count(tried)], things)
-    setup = Setup(search.seen, search.scales, geometry, things, best.told)
+    setup = Setup(search.seen, search.scales, geometry, things, best.rows)
     scales, begun = search.scales, best.switching
     walk = np.sqrt(np.maximum(begun.noise[0] ** 2 - (scales.jitter / scales.floor) ** 2, LEAST**2))
     law = refined_law(
@@ -122,34 +124,37 @@ def _gains(fit: ContactFit) -> Float[np.ndarray, "modes channels"]:
 
 def _worth(fit: ContactFit) -> tuple[bool, float]:
     """A start with a mode of a few odd rows has one mode less than was asked for, however likely it is."""
-    return bool(fit.share.min() >= FEWEST_ROWS), fit.validation
+    return bool(fit.rows.share.min() >= FEWEST_ROWS), fit.validation
 
 
 def _ordered(fit: ContactFit, things: Things) -> ContactFit:
     """The same with modes in the order of how much they couple."""
-    pattern = patterns(_gains(fit), fit.told, things)
-    order = sorted(range(len(pattern)), key=lambda m: (pattern[m].sum(), tuple(~pattern[m]), -fit.share[m]))
+    pattern = patterns(_gains(fit), fit.rows, things)
+    order = sorted(range(len(pattern)), key=lambda m: (pattern[m].sum(), tuple(~pattern[m]), -fit.rows.share[m]))
     s = fit.switching
     moved = s._replace(
         coefficients=s.coefficients[order], noise=s.noise[order], logits=s.logits[order][:, order],
         drive=s.drive[:, order], log_start=s.log_start[order],
     )  # fmt: skip
-    return fit._replace(switching=moved, share=fit.share[order], told=fit.told[order])
+    return fit._replace(switching=moved, rows=Rows(*(x[order] for x in fit.rows)))
 
 
-def patterns(
-    gain: Float[np.ndarray, "modes channels"], told: Float[np.ndarray, "modes channels"], things: Things
-) -> Bool[np.ndarray, "modes things"]:
+def patterns(gain: Float[np.ndarray, "modes channels"], rows: Rows, things: Things) -> Bool[np.ndarray, "modes things"]:
     """What every mode couples: each body to the hand, the fingers to something between them, the arm to a load.
 
-    A mode whose rows hardly drive a thing (`told`, in noise floors) says nothing of it.
+    A mode whose rows hardly drive a thing says nothing of it. Fingers are on something where in most of a mode's rows
+    they stand still, short of where they are told to be.
     """
     out = []
     for thing in things.names:
         mine = [i for i, name in enumerate(things.of_channel) if name == thing]
-        own, driven = gain[:, mine], told[:, mine] > TOLD
+        own, told = gain[:, mine], np.asarray(rows.told)[:, mine]
+        if thing == "gripper":
+            out.append(np.asarray(rows.stalled)[:, mine].mean(1) > MOSTLY)
+            continue
+        driven = told > TOLD
         follows = ((own > (PULLED if thing in things.cloths else COUPLED)) & driven).any(1)
-        out.append(_falls_short(own, told[:, mine]) if thing in MACHINE else follows)
+        out.append(_falls_short(own, told) if thing in MACHINE else follows)
     return np.stack(out, 1)
 
 
@@ -175,9 +180,9 @@ def _collapsed(fit: ContactFit, things: Things) -> tuple[int, ...]:
     kept: set[tuple[bool, ...]] = set()
     out = []
     going_on = np.exp(np.diagonal(fit.switching.logits))
-    for mode, pattern in enumerate(patterns(_gains(fit), fit.told, things)):
+    for mode, pattern in enumerate(patterns(_gains(fit), fit.rows, things)):
         passing = len(going_on) > 1 and going_on[mode] < LEAST_STAY
-        if fit.share[mode] < FEWEST_ROWS or passing or tuple(pattern) in kept:
+        if fit.rows.share[mode] < FEWEST_ROWS or passing or tuple(pattern) in kept:
             out.append(mode)
         else:
             kept.add(tuple(pattern))
@@ -191,11 +196,11 @@ class Setup(NamedTuple):
     scales: Scales
     geometry: Geometry
     things: Things
-    told: Float[np.ndarray, "modes channels"]  # RMS drive of every mode's rows, in noise floors
+    rows: Rows  # of every mode
 
     def couples(self, law: Law) -> Bool[np.ndarray, "modes things"]:
         """What goes with what drives it in every mode."""
-        return patterns(law.gain, self.told, self.things)
+        return patterns(law.gain, self.rows, self.things)
 
 
 def contact_model(law: Law, setup: Setup) -> HybridModel:

@@ -206,24 +206,36 @@ def _least_squares(data: Regression, assumed: Structure, weight, noise) -> Float
     return jnp.where(free, solved, fixed)[:, assumed.parameter]
 
 
-@partial(jax.jit, static_argnames=("config",))
-def shares_and_drives(
-    data: Regression, found: Switching, config: SwitchingConfig
-) -> tuple[Float[Array, "starts modes"], Float[Array, "starts modes channels"]]:
-    """The share of the rows that is in every mode, and how large the first regressor of its rows is (RMS)."""
+class Rows(NamedTuple):
+    """What the rows of every mode are like."""
 
-    def one(now: Switching):
+    share: Float[Array, "starts modes"]  # of all rows
+    told: Float[Array, "starts modes channels"]  # RMS of the first regressor
+    stalled: Float[Array, "starts modes channels"]  # share in which it asks for more than `TOLD` and little comes of it
+
+
+TOLD, STILL = 1.0, 0.3  # noise floors: drives below the first say nothing; responses below the second are none
+
+
+@partial(jax.jit, static_argnames=("config",))
+def rows_of_modes(data: Regression, found: Switching, config: SwitchingConfig) -> Rows:
+    """What the rows of every mode are like, for every start."""
+    drive, response = data.design[..., 0], data.response
+    stalled = (jnp.abs(drive) > TOLD) & (jnp.abs(response) < STILL) & data.seen
+
+    def one(now: Switching) -> Rows:
         weight = e_step(data, now, config).mode * data.valid[..., None]
-        square = jnp.einsum("erm,erc->mc", weight, data.design[..., 0] ** 2)
-        count = weight.sum((0, 1))
-        return count / data.valid.sum(), jnp.sqrt(square / jnp.maximum(count, 1e-6)[:, None])
+        count = jnp.maximum(weight.sum((0, 1)), 1e-6)[:, None]
+        square = jnp.einsum("erm,erc->mc", weight, drive**2)
+        still = jnp.einsum("erm,erc->mc", weight, stalled.astype(weight.dtype))
+        return Rows(weight.sum((0, 1)) / data.valid.sum(), jnp.sqrt(square / count), still / count)
 
     return jax.vmap(one)(found)
 
 
 def mode_shares(data: Regression, found: Switching, config: SwitchingConfig) -> Float[Array, "starts modes"]:
     """The share of the rows that is in every mode."""
-    return shares_and_drives(data, found, config)[0]
+    return rows_of_modes(data, found, config).share
 
 
 @partial(jax.jit, static_argnames=("config",))
