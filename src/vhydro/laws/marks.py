@@ -7,7 +7,7 @@ from vhydro.laws.as_model import Circumstances
 from vhydro.laws.estimate import Estimate, first_states
 from vhydro.laws.form import Form
 from vhydro.laws.guards import Sorted, directions, labels, run_lengths
-from vhydro.laws.held_out import MOST_EXCESS, Horizon, predicted
+from vhydro.laws.held_out import FURTHER_EXCESS, MOST_EXCESS, Horizon, predicted
 from vhydro.laws.problem import Problem
 from vhydro.laws.tracks import Tracks
 
@@ -48,10 +48,13 @@ def unpredicted(found: Estimate, horizons: tuple[Horizon, ...], doubts: list, pr
         if mode in doubtful or mode in found.form.resting:
             continue
         excess = horizons[0].by_mode[mode] if horizons else None
+        further = horizons[-1].by_mode[mode] if len(horizons) > 1 else None
         if excess is None:
             yield mode, "not checked on held-out data: too few episodes, or too short ones"
         elif excess > MOST_EXCESS:
             yield mode, exceeded(horizons[0], excess)
+        elif further is not None and further > FURTHER_EXCESS:
+            yield mode, exceeded(horizons[-1], further)
 
 
 def exceeded(horizon: Horizon, excess: float) -> str:
