@@ -13,7 +13,7 @@ from vhydro.learning import contact_modes
 from vhydro.learning.contact import ContactFit, floors, scales_of, sensor_noise, smoothed_log
 from vhydro.learning.contact_modes import contact_start, contact_words
 from vhydro.learning.start import Tried, best_count
-from vhydro.learning.switching import Switching
+from vhydro.learning.switching import Rows, Switching
 from vhydro.modes import adjusted_rand
 from vhydro.occlusion import occlude
 from vhydro.smoother import smooth_log
@@ -182,7 +182,7 @@ def test_words():
 def test_a_start_with_a_mode_of_a_few_odd_rows_is_the_last_resort():
     small = Switching(np.zeros((2, 2, 1)), np.ones((2, 2)), np.zeros((2, 2)), np.zeros((0, 2)), np.zeros(2))
     whole, odd = (
-        ContactFit(small, np.array(share), np.ones((2, 2)), v)
+        ContactFit(small, Rows(np.array(share), np.ones((2, 2)), np.ones((2, 2))), v)
         for share, v in (([0.6, 0.4], -3.0), ([0.995, 0.005], -1.0))
     )
     assert max([odd, whole], key=contact_modes._worth) is whole
