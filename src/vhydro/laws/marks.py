@@ -44,17 +44,18 @@ def _physical(found: Estimate, theta: np.ndarray) -> np.ndarray:
 def unpredicted(found: Estimate, horizons: tuple[Horizon, ...], doubts: list, problem: Problem):
     """Every mode whose law is not borne out by held-out episodes, with the horizon and the excess."""
     doubtful = {mode for mode, _ in doubts}
+    near, far = next(iter(horizons), None), next(iter(horizons[:0:-1]), None)
     for mode in range(len(problem.modes)):
         if mode in doubtful or mode in found.form.resting:
             continue
-        excess = horizons[0].by_mode[mode] if horizons else None
-        further = horizons[-1].by_mode[mode] if len(horizons) > 1 else None
-        if excess is None:
+        excess = None if near is None else near.by_mode[mode]
+        further = None if far is None else far.by_mode[mode]
+        if near is None or excess is None:
             yield mode, "not checked on held-out data: too few episodes, or too short ones"
         elif excess > MOST_EXCESS:
-            yield mode, exceeded(horizons[0], excess)
-        elif further is not None and further > FURTHER_EXCESS:
-            yield mode, exceeded(horizons[-1], further)
+            yield mode, exceeded(near, excess)
+        elif far is not None and further is not None and further > FURTHER_EXCESS:
+            yield mode, exceeded(far, further)
 
 
 def exceeded(horizon: Horizon, excess: float) -> str:
