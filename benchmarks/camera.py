@@ -2,10 +2,10 @@
 
 No number of modes is told and the reading is fixed in advance: `Fitted.contacts(log).touching`. Noise is white, added
 to the places of bodies in learning, choosing and test logs alike; hand, fingers and joints are exact. Seeds 0 to 9 were
-looked at while the model was built; others are for reporting. Writes benchmarks/results/contacts.json, cell by cell:
+looked at while the model was built; others are for reporting. Writes benchmarks/results/camera.json, cell by cell:
 a run that is stopped goes on where it was.
 
-    python benchmarks/contacts.py --data FOLDER --seeds 100 101
+    python benchmarks/camera.py --data FOLDER --seeds 100 101
 """
 
 import json
@@ -25,7 +25,7 @@ from vhydro_audits.labels import fit_contact_labeller
 from vhydro_audits.modes_paths import hidden
 from vhydro_audits.support_data import logs_of
 
-OUT = Path(__file__).parent / "results" / "contacts.json"
+OUT = Path(__file__).parent / "results" / "camera.json"
 TASKS = (
     "PushCube", "PokeCube", "PullCubeTool", "PegInsertionSide", "PickCube", "StackCube", "PullCube",
     "tower", "laundry", "search", "bridge",
