@@ -88,7 +88,7 @@ def load_model(path: FilePath) -> tuple[model.HybridModel, Named]:
     if found is None:
         raise ModelFileError(
             f"{path} holds {', '.join(saved.parts)}; expected a hybrid model. Save one with `save`, or make one of "
-            "robot logs with `vhydro learn`."
+            "robot logs with `vhydro fit`."
         )
     return found, saved.notes
 

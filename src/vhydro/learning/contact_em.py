@@ -23,7 +23,6 @@ from vhydro.learning.switching import driven_chain
 from vhydro.model import HybridModel
 
 PSEUDO = CONFIG.pseudo_moves
-
 ROUNDS, DRIVEN_ROUNDS = 8, 4
 ROUGH = (0.1, 0.3)  # of the hand's step: the least and the most by which what goes with it may miss it
 LEAST = 1.0  # noise of a step, in noise floors
@@ -31,7 +30,7 @@ NEGLIGIBLE = 1e-9  # of sensors, in squared noise floors
 KEEP = FilterSettings(engine="merged", history=True)
 
 
-class Law(NamedTuple):
+class ContactLaw(NamedTuple):
     """What is learned, in noise floors."""
 
     gain: Float[np.ndarray, "modes channels"]
@@ -58,13 +57,13 @@ def _posterior(model: HybridModel, batch: Batch) -> ChainPosterior:
 
 
 def refined_law(
-    start: Law,
-    model_of: Callable[[Law], HybridModel],
-    together_of: Callable[[Law], Bool[np.ndarray, "modes channels channels"]],
+    start: ContactLaw,
+    model_of: Callable[[ContactLaw], HybridModel],
+    together_of: Callable[[ContactLaw], Bool[np.ndarray, "modes channels channels"]],
     seen: Sequence[Episode],
     scales: Scales,
     features: Float[Array, "logs rows features"],
-) -> Law:
+) -> ContactLaw:
     """The law after some rounds, the last of them with a chain that is driven by the features of every step.
 
     `model_of` makes a model of a law, `together_of` says which channels are of one body that goes with the hand.
@@ -74,10 +73,9 @@ def refined_law(
     steps = [np.diff(e.observations, axis=0) / scales.floor for e in seen]
     drives = [e.actions[:, :channels] / scales.floor for e in seen]
     width = features.shape[-1]
+    batch = jax.tree.map(jnp.asarray, pad(seen, dtype=model_of(start).dtype, length=rows))
     for number in range(ROUNDS + (DRIVEN_ROUNDS if width else 0)):
-        model = model_of(now)
-        batch = pad(seen, dtype=model.dtype, length=rows)
-        chain = _posterior(model, jax.tree.map(jnp.asarray, batch))
+        chain = _posterior(model_of(now), batch)
         mode = np.asarray(chain.mode, np.float64)
         weights = [m[1 : e.steps + 1] for m, e in zip(mode, seen, strict=True)]
         now = _m_step(now, steps, drives, weights, (scales.sensor / scales.floor) ** 2, together_of(now))
@@ -94,7 +92,7 @@ def refined_law(
     return now
 
 
-def _m_step(now: Law, steps, drives, weights, sensor, together) -> Law:
+def _m_step(now: ContactLaw, steps, drives, weights, sensor, together) -> ContactLaw:
     """The M step of gains and noise, channel by channel, from the modes' probabilities in every step."""
     rough = together * now.rough[:, None] ** 2
     found = [
@@ -105,7 +103,7 @@ def _m_step(now: Law, steps, drives, weights, sensor, together) -> Law:
     return now._replace(rough=_roughness(now, steps, drives, weights, sensor, together))
 
 
-def _roughness(now: Law, steps, drives, weights, sensor, together) -> np.ndarray:
+def _roughness(now: ContactLaw, steps, drives, weights, sensor, together) -> np.ndarray:
     """By what share of the hand's step each body misses it while they go together, beyond what is noise."""
     step, drive, weight = (np.concatenate(x) for x in (steps, drives, weights))
     missed, gone = np.zeros_like(now.rough), np.zeros_like(now.rough)

@@ -12,7 +12,7 @@ from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.gap import GapDrive, Geometry
 from vhydro.learning.contact import ContactFit, Scales, contact_fits, geometry_of, scales_of, step_features
-from vhydro.learning.contact_em import LEAST, ROUGH, Law, refined_law
+from vhydro.learning.contact_em import LEAST, ROUGH, ContactLaw, refined_law
 from vhydro.learning.noise import seen_mean
 from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
 from vhydro.learning.switching import TOLD, Rows
@@ -87,7 +87,7 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
     scales, begun = search.scales, best.switching
     walk = np.sqrt(np.maximum(begun.noise[0] ** 2 - (scales.jitter / scales.floor) ** 2, LEAST**2))
     law = refined_law(
-        Law(
+        ContactLaw(
             _gains(best),
             walk,
             *(np.asarray(x) for x in (begun.logits, begun.drive, begun.log_start)),
@@ -198,12 +198,12 @@ class Setup(NamedTuple):
     things: Things
     rows: Rows  # of every mode
 
-    def couples(self, law: Law) -> Bool[np.ndarray, "modes things"]:
+    def couples(self, law: ContactLaw) -> Bool[np.ndarray, "modes things"]:
         """What goes with what drives it in every mode."""
         return patterns(law.gain, self.rows, self.things)
 
 
-def contact_model(law: Law, setup: Setup) -> HybridModel:
+def contact_model(law: ContactLaw, setup: Setup) -> HybridModel:
     """The hybrid model of what was found, in units of the noise floor."""
     seen, scales = setup.seen, setup.scales
     gain, floor = law.gain, scales.floor

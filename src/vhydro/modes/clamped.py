@@ -21,8 +21,7 @@ def clamped_predictions(
 
     In the model's units; hidden is NaN. Drives are taken as given: the hand's path, and the gaps between targets
     and fingers or joints, which encoders measured. Every mode starts from what was last seen before the segment.
-    Noise is shared by the modes of a contact model, so that the spread is too. The first row of a log is not
-    predicted by anything.
+    The spread is that of the roughest mode: one for all modes. The first row of a log is not predicted by anything.
     """
     if not _is_contact_model(model):
         raise ValueError(
@@ -37,12 +36,13 @@ def clamped_predictions(
     noise, sensor = np.asarray(model.noise, np.float64), np.asarray(model.emission.noise, np.float64)
     values = (episode.observations - np.asarray(model.shift, np.float64)) / np.asarray(model.scale, np.float64)
     drive = (episode.actions / np.asarray(model.action_scale, np.float64))[:, : model.latent]
+    rough = _step_variance(model, episode)
     first = max(start, 1)
     mean, variance = _before(values[:first], noise.max(0), sensor)
     mean = np.tile(mean, (model.modes, 1))
     means, spreads = [], []
     for row in range(first, end):
-        mean, variance = mean + gain * drive[row - 1], variance + noise.max(0) ** 2
+        mean, variance = mean + gain * drive[row - 1], variance + rough[row - 1]
         means.append(mean)
         spreads.append(np.sqrt(variance + sensor**2))
         known = ~np.isnan(values[row])
@@ -50,6 +50,16 @@ def clamped_predictions(
         mean = mean + keep * (np.where(known, values[row], 0.0) - np.where(known, mean, 0.0))
         variance = variance * (1 - keep)
     return np.stack(means), np.stack(spreads), values[first:end]
+
+
+def _step_variance(model: HybridModel, episode: Episode) -> Float[np.ndarray, "steps channels"]:
+    """The variance of every step in the roughest mode: that of the noise, and what the drives add to it."""
+    still = np.asarray(model.noise, np.float64).max(0) ** 2
+    if model.roughness is None:
+        return np.broadcast_to(still, (episode.steps, len(still)))
+    actions = episode.actions / np.asarray(model.action_scale, np.float64)
+    added = np.einsum("mci,ti->tmc", np.asarray(model.roughness, np.float64) ** 2, actions**2).max(1)
+    return still + added
 
 
 def _is_contact_model(model: HybridModel) -> bool:

@@ -19,7 +19,6 @@ from vhydro.views.view import AXES
 FREE, IMPACT, SUSTAINED = 0, 1, 2
 REGIMES = ("free", "impact", "sustained")
 HIGHER = 0.005  # metres: more than a body tilts when it is pushed
-QUESTIONS = ("modes", "touching", "contact", "regime")
 
 
 class Touching(NamedTuple):

@@ -172,6 +172,11 @@ def hybrid_dynamics(
     model.validate()
     if not dt > 0:
         raise ValueError(f"dt is {dt}; expected the positive number of seconds that a step of the model lasts.")
+    if model.roughness is not None:
+        raise ValueError(
+            "the model has roughness: its noise grows with its inputs, which rollouts do not draw; expected a model "
+            "without it. Leave `roughness` out, or plan through a mechanics or plain view."
+        )
     names, matrix, offset = _shown(model, np.broadcast_to(channel_units, (len(model.channels),)))
     for name, row in (extra or {}).items():
         names, matrix, offset = (*names, name), np.vstack([matrix, row]), np.append(offset, 0.0)
