@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -33,6 +35,7 @@ from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainVie
 from vhydro.views.contact import MACHINE
 
 FORMAT = 1  # of the notes of a fitted model's file
+MODEL = "model.vhydro"  # the model's file in the folder of a run
 SAME_STEP = 1e-6  # relative difference of time steps that are one
 
 
@@ -224,8 +227,20 @@ class Fitted:
         save(path, notes=notes, **parts)
 
 
+def model_file(path: str | PathLike[str]) -> Path:
+    """The file of a model, given it or the folder of a run that holds one."""
+    given = Path(path)
+    return given / MODEL if given.is_dir() else given
+
+
+def digest(path: str | PathLike[str]) -> str:
+    """What tells the file of a model from every other."""
+    return sha256(model_file(path).read_bytes()).hexdigest()
+
+
 def load(path: str | PathLike[str]) -> Fitted:
-    """The fitted model in a file that `Fitted.save` wrote."""
+    """The fitted model in a file that `Fitted.save` wrote, or in the folder of a run."""
+    path = model_file(path)
     held = load_parts(path)
     notes, model = printable_json(held.notes), held.parts.get("model")
     if "fitted" not in notes or not isinstance(model, HybridModel):

@@ -25,7 +25,7 @@ from vhydro.data.dataset import Dataset
 from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.row_groups import imported_pyarrow
 from vhydro.episodes import Episode
-from vhydro.fitted import Fitted, load
+from vhydro.fitted import Fitted, digest, load, model_file
 from vhydro.outputs import LOCK, PARTIAL, locked, unfinished, write_whole
 
 RUN, DONE, PROBLEMS = "run.json", "done", "problems"
@@ -96,9 +96,10 @@ def run_blocks(
     a worker finds them by their names.
     """
     imported_pyarrow(out)
-    dataset = opened(str(model), _digest(model), str(logs), _naming(naming), _told(reading))[1]
+    model = model_file(model)
+    dataset = opened(str(model), digest(model), str(logs), _naming(naming), _told(reading))[1]
     config = {
-        "verb": verb, "model": str(model.resolve()), "digest": _digest(model), "logs": str(logs.resolve()),
+        "verb": verb, "model": str(model.resolve()), "digest": digest(model), "logs": str(logs.resolve()),
         "naming": _naming(naming), "reading": _told(reading), "options": dict(options),
         "block": where.block, "episodes": len(dataset),
         "names": sha256("\n".join(dataset.names).encode()).hexdigest(),
@@ -112,10 +113,6 @@ def run_blocks(
         work = partial(computed_block, tables, rows, shared, str(out.resolve()))
         _compute(partial(places.answer, work, config), keys, where, out)
         return _totals(out, config)
-
-
-def _digest(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
 
 
 def _naming(naming: Naming) -> str:

@@ -1,10 +1,11 @@
 """`vhydro filter MODEL LOGS`: what is believed of every row, with intervals, and what every step certifies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import jax
 import numpy as np
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
@@ -13,9 +14,13 @@ from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
-from vhydro.filter import Belief
-from vhydro.fitted import Fitted, load
+from vhydro.filter import Belief, filter_episodes
+from vhydro.fitted import Fitted, digest, load
+from vhydro.fitting import darkened
+from vhydro.intervals import intervals
 from vhydro.report.files import staged, write_json
+from vhydro.report.run_page import refuse_foreign_page, write_run_page
+from vhydro.views.view import AXES
 
 
 @dataclass(frozen=True)
@@ -23,17 +28,19 @@ class FilterCommand:
     """Filter logs: calibrated intervals, mode probabilities and the certificate of every step."""
 
     model: Annotated[Positional[Path], arg(metavar="MODEL")]
-    """A file that `vhydro fit` wrote."""
+    """What `vhydro fit` wrote: a file, or the folder of a run."""
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("beliefs")
-    """Folder for beliefs.npz and summary.json, or for the tables."""
+    """Folder for beliefs.npz, summary.json and the page index.html, or for the tables."""
     to: Literal["npz", "parquet"] = "npz"
     """parquet: a table of rows and one of logs, block by block, for any number of logs; needs pyarrow."""
     overwrite: bool = False
     """Replace the tables of another run that are there."""
     level: float = 0.9
     """Of the intervals."""
+    hide: float = 0.0
+    """Share of what a camera sees to hide in bursts, to see how well the model fills it in; not for --to parquet."""
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     seed: int = 0
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
@@ -51,20 +58,36 @@ def run_filter(config: FilterCommand) -> list[Belief]:
         print_totals(totals, config.out)
         return []
     config.where.refuse_without_blocks(config.to)
+    if not 0 <= config.hide < 1:
+        raise ValueError(f"--hide is {config.hide:g}; expected a share from 0 up to, but not, 1. Give --hide 0.5.")
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
+    refuse_foreign_page(config.out)
     with staged(config.out, ("beliefs.npz", "summary.json")) as folder:
-        episodes = list(logs)
-        beliefs = fitted.filter_all(episodes, seed=config.seed)
-        bands = [fitted.intervals(e, b, config.level) for e, b in zip(episodes, beliefs, strict=True)]
-        np.savez_compressed(folder / "beliefs.npz", **_arrays(fitted, logs.names, beliefs, bands))  # pyright: ignore[reportArgumentType]
-        rows = [_row(n, b, fitted.see(e)) for n, b, e in zip(logs.names, beliefs, episodes, strict=True)]
-        write_json(folder / "summary.json", {"level": config.level, "modes": list(fitted.names), "logs": rows})
+        whole = [fitted.see(log) for log in logs]
+        seen = [darkened(fitted.view, e, config.hide, seed=config.seed, number=i) for i, e in enumerate(whole)]
+        beliefs = filter_episodes(
+            fitted.model, seen, key=jax.random.key(config.seed), proposal=fitted.guide, settings=fitted.settings
+        )
+        calibrated = fitted.model.calibration is not None
+        bands = [
+            intervals(fitted.model, e, b, config.level, calibrated=calibrated)
+            for e, b in zip(seen, beliefs, strict=True)
+        ]
+        arrays = _arrays(fitted, logs.names, beliefs, bands) | _signals(fitted, whole, seen, beliefs)
+        np.savez_compressed(folder / "beliefs.npz", **arrays)  # pyright: ignore[reportArgumentType]
+        rows = [_row(n, b, e) for n, b, e in zip(logs.names, beliefs, seen, strict=True)]
+        told = {"logs_from": str(config.logs), "hide": config.hide, "seed": config.seed, "calibrated": calibrated}
+        told |= {"dt": fitted.dt, "engine": fitted.settings.engine, "model": digest(config.model)}
+        write_json(
+            folder / "summary.json", {"level": config.level, "modes": list(fitted.names), "logs": rows, **told}
+        )
     print(f"{'log':24}{'rows':>7}{'certified':>11}{'faults':>8}{'evidence a reading':>20}")
     for row in rows:
         name = row["name"] if len(row["name"]) <= 23 else f"…{row['name'][-22:]}"
         print(f"{name:24}{row['rows']:7}{row['certified']:11.0%}{row['faults']:8}{row['evidence_per_reading']:20.3f}")
     print(config.out / "beliefs.npz")
+    print(write_run_page(config.out))
     return beliefs
 
 
@@ -127,3 +150,37 @@ def _arrays(fitted: Fitted, names, beliefs: list[Belief], bands) -> dict[str, np
         "channels": np.array(fitted.model.channels),
         "mode_names": np.array(fitted.names),
     }
+
+
+def _signals(
+    fitted: Fitted, whole: Sequence[Episode], seen: Sequence[Episode], beliefs: Sequence[Belief]
+) -> dict[str, np.ndarray]:
+    """What was read beside what is believed of it, and what every step spent and doubted."""
+    values = np.concatenate([e.observations for e in seen]).astype(np.float32)
+    shown = np.concatenate([e.observed for e in seen])
+    known = np.concatenate([e.observed for e in whole]) & ~shown
+    truth = np.concatenate([e.observations for e in whole]).astype(np.float32)
+    records = [b.record for b in beliefs]
+    surprise = np.concatenate([np.asarray(r.surprise) for r in records])
+    limit = np.inf if fitted.settings.outliers is None else fitted.settings.outliers
+    most = limit if fitted.model.outliers is None else np.maximum(np.asarray(fitted.model.outliers), limit)
+    return {
+        "observations": np.where(shown, values, np.nan),
+        "hidden": np.where(known, truth, np.nan),
+        "faults": (surprise > most) & shown,
+        "surprise_limit": np.broadcast_to(np.asarray(most, np.float32), (len(fitted.model.channels),)),
+        "mixing": np.concatenate([np.asarray(r.mixing) for r in records]),
+        "certificate": np.concatenate([np.asarray(r.certificate) for r in records]).astype(np.int8),
+        "units": np.array([c.unit for c in whole[0].channels]),
+        "groups": np.array([c.group for c in whole[0].channels]),
+    } | _hand(whole)
+
+
+def _hand(whole: Sequence[Episode]) -> dict[str, np.ndarray]:
+    """Where the hand is before every step, of a view that knows one; the last row repeats the one before."""
+    names = [c.name for c in whole[0].inputs]
+    if not {f"hand.{a}" for a in AXES} <= set(names):
+        return {}
+    columns = [names.index(f"hand.{a}") for a in AXES]
+    places = [e.actions[:, columns] for e in whole]
+    return {"hand": np.concatenate([np.concatenate([p, p[-1:]]) for p in places]).astype(np.float32)}

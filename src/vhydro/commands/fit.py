@@ -1,31 +1,41 @@
-"""`vhydro fit LOGS --out MODEL`: a model of robot logs, found without labels and kept in one file."""
+"""`vhydro fit LOGS --out RUN`: a model of robot logs, found without labels, with the page that says what it is."""
 
 import sys
-from dataclasses import dataclass, field
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.law_reading import law_reading
 from vhydro.commands.mapping import Naming
 from vhydro.commands.rates import of_rate
 from vhydro.data import read
+from vhydro.data.dataset import Dataset
 from vhydro.data.options import ReadOptions
-from vhydro.fitted import Fitted
+from vhydro.fitted import MODEL, Fitted, digest
 from vhydro.fitting import fit
 from vhydro.learning.start import AUTO
 from vhydro.outputs import LOCK, locked, remove_stale
+from vhydro.report.files import staged, version, write_json
+from vhydro.report.run_page import refuse_foreign_page, write_run_page
 from vhydro.storage import is_model_file
+
+SUFFIX = Path(MODEL).suffix
+# How lines of a fit's report begin that say what it could not do.
+LIMITS = ("not used", "not refined", "units nobody knows", "one mode", "intervals are the belief's own")
 
 
 @dataclass(frozen=True)
 class FitCommand:
-    """Fit a model to robot logs, without labels, and keep it as one file for filter, segment and laws."""
+    """Fit a model to robot logs, without labels, and keep it for filter, segment, laws and plan."""
 
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("model.vhydro")
-    """The file of the model."""
+    """Folder of a run, for model.vhydro, fit.json and the page index.html; NAME.vhydro: the file of the model alone."""
     modes: int | Literal["auto"] = AUTO
     """How many modes; auto: the most that the logs speak for."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
@@ -39,21 +49,56 @@ class FitCommand:
 
 def run_fit(config: FitCommand) -> Fitted:
     """The fitted model, after it was described and kept."""
-    refuse_unwritable(config.out)
-    view = config.naming.chosen()
-    loud = sys.stderr.isatty()
-    with locked(config.out.with_name(f".{config.out.name}{LOCK}"), config.out):
-        remove_stale(config.out)
-        logs = config.naming.applied(read(config.logs, **vars(config.reading)))
-        fitted = fit(
-            of_rate(logs, config.only_rate), modes=config.modes, view=view, refine=config.refine, seed=config.seed,
-            say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
-        )  # fmt: skip
-        fitted.save(config.out)
+    alone = config.out.suffix == SUFFIX
+    if alone:
+        refuse_unwritable(config.out)
+        with locked(config.out.with_name(f".{config.out.name}{LOCK}"), config.out):
+            remove_stale(config.out)
+            fitted, logs, _ = _fitted(config)
+            fitted.save(config.out)
+    else:
+        refuse_foreign_page(config.out)
+        if config.out.is_dir() and (config.out / MODEL).exists():
+            refuse_unwritable(config.out / MODEL)
+        with staged(config.out) as folder:
+            fitted, logs, seconds = _fitted(config)
+            fitted.save(folder / MODEL)
+            write_json(folder / "fit.json", told(fitted, logs, config, digest(folder), seconds))
     print(fitted)
     print("".join(f"note: {note}\n" for note in logs.notes), end="")
-    print(config.out)
+    print(config.out if alone else write_run_page(config.out))
     return fitted
+
+
+def _fitted(config: FitCommand) -> tuple[Fitted, Dataset, float]:
+    """The model, the logs it is of, and how many seconds it took."""
+    view, loud, begun = config.naming.chosen(), sys.stderr.isatty(), time.perf_counter()
+    logs = config.naming.applied(read(config.logs, **vars(config.reading)))
+    fitted = fit(
+        of_rate(logs, config.only_rate), modes=config.modes, view=view, refine=config.refine, seed=config.seed,
+        say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
+    )  # fmt: skip
+    return fitted, logs, time.perf_counter() - begun
+
+
+def told(fitted: Fitted, logs: Dataset, config: FitCommand, model: str, seconds: float) -> dict[str, Any]:
+    """What the page says of a fit: on what, through which view, with which settings, and what it could not do."""
+    words, limits = divided(fitted.report)
+    asked = {"modes": config.modes, "refine": config.refine, "seed": config.seed, "only_rate": config.only_rate}
+    return {
+        "logs_from": str(config.logs), "format": logs.format, "words": words, "limits": [*limits, *logs.notes],
+        "view": fitted.view.kind, "modes": list(fitted.names), "dt": fitted.dt, "model": model,
+        "channels": [asdict(c) for c in fitted.channels], "inputs": [asdict(c) for c in fitted.inputs],
+        "asked": asked, "settings": asdict(fitted.settings), "latent": fitted.model.latent, "version": version(),
+        "seconds": round(seconds, 1), "law": None if fitted.law is None else law_reading(fitted.law),
+    }  # fmt: skip
+
+
+def divided(report: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A fit's report: what it did, and what it could not do. Modes are named elsewhere."""
+    lines = [line for line in report if not line.startswith("  mode ")]
+    short = [line for line in lines if line.startswith(LIMITS) or "hardly occurs" in line]
+    return [line for line in lines if line not in short], short
 
 
 def refuse_unwritable(path: Path) -> None:

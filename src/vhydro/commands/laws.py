@@ -14,13 +14,15 @@ from vhydro.commands.rates import of_rate
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
-from vhydro.fitted import Fitted, load
-from vhydro.laws.constants import Constant, constants, table
+from vhydro.fitted import Fitted, digest, load
+from vhydro.laws.constants import constants, table
 from vhydro.laws.export import c_code, numpy_code
-from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
+from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Law
 from vhydro.laws.writing import latex, text
-from vhydro.report.files import staged
+from vhydro.commands.law_reading import law_reading, prediction, terms
+from vhydro.report.files import staged, write_json
+from vhydro.report.run_page import refuse_foreign_page, write_run_page
 
 FILES = ("law.json", "law.txt", "law.tex", "law.c", "law.py")
 
@@ -30,12 +32,12 @@ class LawsCommand:
     """Print the law of every mode of logs, with its constants and their 95 % intervals."""
 
     model: Annotated[Positional[Path], arg(metavar="MODEL")]
-    """A file that `vhydro fit` wrote, of logs with positions and forces."""
+    """What `vhydro fit` wrote of logs with positions and forces: a file, or the folder of a run."""
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path | None = None
-    """Folder for law.json, law.txt, law.tex, and law.c and law.py: the accelerations as functions without imports; or
-    for the tables."""
+    """Folder for law.json, law.txt, law.tex, law.c and law.py (the accelerations as functions without imports), and
+    the page index.html; or for the tables."""
     to: Literal["files", "parquet"] = "files"
     """parquet: the law of every block of logs and a table of their constants; needs --out and pyarrow."""
     overwrite: bool = False
@@ -66,9 +68,14 @@ def run_laws(config: LawsCommand) -> AnyLaw | None:
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
     logs = of_rate(logs, config.only_rate)
+    if config.out is not None:
+        refuse_foreign_page(config.out)
     with nullcontext() if config.out is None else staged(config.out, FILES) as folder:
         law = fitted.laws(logs, estimator=config.estimator, seed=config.seed)
         if folder is not None:
+            held = prediction(fitted, logs, law, seed=config.seed)
+            told = {"logs_from": str(config.logs), "model": digest(config.model), "prediction": held}
+            write_json(folder / "laws.json", law_reading(law) | told)
             law.save(folder / "law.json")
             (folder / "law.txt").write_text(text(law) + "\n" + table(law), "utf-8")
             (folder / "law.tex").write_text(latex(law), "utf-8")
@@ -78,6 +85,7 @@ def run_laws(config: LawsCommand) -> AnyLaw | None:
     print(table(law), end="")
     if config.out is not None:
         print(f"\n{config.out}: {', '.join(FILES)}")
+        print(write_run_page(config.out))
     return law
 
 
@@ -91,19 +99,10 @@ def laws_tables(_fitted: Fitted) -> dict[str, dict[str, str]]:
     }
 
 
-def _terms(law: LagrangeLaw) -> dict[str, Constant]:
-    """The terms of every mode with inertia that couples, by their names."""
-    return {
-        f"{name} of {law.modes[mode]}": Constant(n.value, n.error, "")
-        for mode in range(len(law.modes))
-        for name, n in law.terms(mode).items()
-    }
-
-
 def laws_rows(fitted: Fitted, logs: Sequence[Episode], names: Sequence[str], options: Mapping[str, Any]) -> dict:
     """The law of the logs of a block, as columns."""
     law = fitted.laws(logs, estimator=options["estimator"], seed=options["seed"])
-    found = constants(law) if isinstance(law, Law) else _terms(law)
+    found = constants(law) if isinstance(law, Law) else terms(law)
     doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]
     known = [not any(of in name for of in doubtful) for name in found]
     block = {"first": names[0], "last": names[-1], "logs": len(names)}

@@ -12,10 +12,11 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
-from vhydro.fitted import Fitted, load
+from vhydro.fitted import Fitted, digest, load
 from vhydro.laws.law import Law
 from vhydro.planning import Plan, Proof, Task, certify, fitted, mppi
 from vhydro.report.files import staged, write_json
+from vhydro.report.run_page import refuse_foreign_page, write_run_page
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,13 @@ class PlanCommand:
     """Plan for a task from where a log ends, and prove how likely the plan fails, or say why that cannot be proven."""
 
     model: Annotated[Positional[Path], arg(metavar="MODEL")]
-    """A file that `vhydro fit` wrote, of a view whose inputs are commands."""
+    """What `vhydro fit` wrote, of a view whose inputs are commands: a file, or the folder of a run."""
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the plan starts where one of them ends."""
     task: Annotated[Positional[Path], arg(metavar="TASK")]
     """A Python file that defines `task = vhydro.Task(…)`. It is run: name only files that you trust."""
     out: Path | None = None
-    """Folder for actions.csv and plan.json."""
+    """Folder for actions.csv, plan.json and the page index.html."""
     log: int = 0
     """Which of the logs, from 0."""
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
@@ -50,6 +51,8 @@ class PlanCommand:
 
 def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
     """The plan and its proof, after they were printed and written."""
+    if config.out is not None:
+        refuse_foreign_page(config.out)
     model, task = load(config.model), task_in(config.task)
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), model.view)
     if not 0 <= config.log < len(logs):
@@ -64,8 +67,14 @@ def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
             header = ",".join(plan.inputs)
             np.savetxt(folder / "actions.csv", plan.actions, delimiter=",", header=header, comments="")
             told = None if proof is None else asdict(proof)
-            write_json(folder / "plan.json", {"cost": plan.cost, "risk": plan.risk, "dt": plan.dt, "proof": told})
+            of = {"log": logs.names[config.log], "task": config.task.name, "inputs": list(plan.inputs)}
+            of |= {"actions": np.asarray(plan.actions, float).tolist(), "model": digest(config.model)}
+            of |= {"settings": {k: getattr(config, k) for k in ("horizon", "candidates", "particles", "seed")}}
+            write_json(
+                folder / "plan.json", {"cost": plan.cost, "risk": plan.risk, "dt": plan.dt, "proof": told, **of}
+            )
         print(f"{config.out}: actions.csv, plan.json")
+        print(write_run_page(config.out))
     return plan, proof
 
 

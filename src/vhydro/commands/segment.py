@@ -17,10 +17,11 @@ from vhydro.data.lerobot_language import Subtask
 from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
-from vhydro.fitted import Fitted, load
+from vhydro.fitted import Fitted, digest, load
 from vhydro.modes.readings import REGIMES, Readings
 from vhydro.modes.segments import COLUMNS, Segment, as_rows, segments_of, write_segments
 from vhydro.report.files import staged
+from vhydro.report.run_page import refuse_foreign_page, write_run_page
 from vhydro.report.timeline import Stretch, timeline_svg
 from vhydro.views import ContactView
 
@@ -34,11 +35,12 @@ class SegmentCommand:
     """Cut logs into segments of one mode each, with how sure the model is of them."""
 
     model: Annotated[Positional[Path], arg(metavar="MODEL")]
-    """A file that `vhydro fit` wrote."""
+    """What `vhydro fit` wrote: a file, or the folder of a run."""
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("segments")
-    """Folder for segments.json, segments.csv, timeline.svg and posteriors.npz; or what --to names."""
+    """Folder for segments.json, segments.csv, timeline.svg, posteriors.npz and the page index.html; or what --to
+    names."""
     to: Literal["files", "lerobot", "parquet"] = "files"
     """lerobot: a new LeRobot v3.0 dataset of these logs, the segments in words as its subtasks.
     parquet: a table of segments, block by block, for any number of logs. Both need pyarrow."""
@@ -73,6 +75,8 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     if fitted.model.modes == 1:
         print("The model has one mode: there is nothing to tell apart.")
     print(config.out if config.to == "lerobot" else config.out / "timeline.svg")
+    if config.to == "files":
+        print(write_run_page(config.out))
     return found
 
 
@@ -91,13 +95,14 @@ def segment_rows(fitted: Fitted, log: Episode, name: str, options: Mapping[str, 
 
 
 def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
+    refuse_foreign_page(config.out)
     with staged(config.out, FILES) as folder:
         beliefs, contacts = [], []
         for log in logs:
             beliefs.append(fitted.smooth(log, seed=config.seed))
             contacts.append(_contacts(fitted, log, beliefs[-1]))
         found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
-        _write(folder, fitted, logs.names, found, beliefs, contacts)
+        _write(folder, fitted, logs.names, found, beliefs, contacts, digest(config.model))
     return found, sum(len(b.path) for b in beliefs)
 
 
@@ -141,6 +146,7 @@ def _write(
     found: Sequence[Sequence[Segment]],
     beliefs: Sequence[Belief],
     contacts: Sequence[Readings | None],
+    model: str,
 ) -> None:
     dt = fitted.dt
     stretches = [[Stretch(s.start * dt, s.end * dt, s.mode, s.confidence) for s in log] for log in found]
@@ -150,6 +156,7 @@ def _write(
         "path": np.concatenate([b.path for b in beliefs]),
         "first_row": np.cumsum([0, *(len(b.path) for b in beliefs)]),
         "names": np.array(names),
+        "model": np.array(model),
     }
     np.savez_compressed(folder / "posteriors.npz", **arrays)
     (folder / "timeline.svg").write_text(timeline_svg(names, stretches, fitted.names), encoding="utf-8")
