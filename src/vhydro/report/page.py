@@ -151,7 +151,7 @@ def page(
             f"<title>{escape(title)}</title><script>{REMEMBERED}</script>",
             f"<style>{_style()}{_plotly_style(body)}{style}</style></head><body>",
             "<a class='skip' href='#main'>Skip to the content</a>",
-            _bar([s for s in sections if isinstance(s, Section) and s.name], home),
+            _head([s for s in sections if isinstance(s, Section) and s.name], home),
             body,
             "" if "<footer" in body else _footer(footer),
             f"<div id='tip' aria-hidden='true'></div><script>{_asset('page.js')}</script>",
@@ -162,8 +162,8 @@ def page(
     )
 
 
-def _bar(named: Sequence[Section], home: str) -> str:
-    """The bar on top: the name of the house, the contents, and light or dark."""
+def _head(named: Sequence[Section], home: str) -> str:
+    """The strip on top: the name of the house, the contents, and light or dark."""
     items = "".join(f"<li><a href='#{s.id}'>{escape(s.name)}</a></li>" for s in named)
     contents = f"<nav aria-label='Contents'><ul>{items}</ul></nav>" if items else "<div style='flex:1'></div>"
     brand = (
@@ -172,7 +172,7 @@ def _bar(named: Sequence[Section], home: str) -> str:
         else "<span class='brand'>VHyDRO</span>"
     )
     button = "<button class='theme' type='button' aria-label='Dark colours'>Dark</button>"
-    return f"<header class='bar'><div>{brand}{contents}{button}</div></header>"
+    return f"<header class='head'><div>{brand}{contents}{button}</div></header>"
 
 
 def _top(title: str, answer: str | None, kicker: str, intro: str) -> str:

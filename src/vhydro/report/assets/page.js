@@ -12,7 +12,7 @@
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
   show();
 
-  const links = new Map([...document.querySelectorAll('.bar nav a')].map(a => [a.hash.slice(1), a]));
+  const links = new Map([...document.querySelectorAll('.head nav a')].map(a => [a.hash.slice(1), a]));
   const parts = [...links.keys()].map(id => document.getElementById(id)).filter(Boolean);
   let current;
   const mark = () => {
