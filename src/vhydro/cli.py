@@ -37,6 +37,12 @@ VERBS = {
         "PlanCommand",
         "run_plan",
     ),
+    "report": (
+        "Write the page of a run again from its files.",
+        "vhydro.commands.report",
+        "ReportCommand",
+        "run_report",
+    ),
     "audit laws": (
         "Recover the laws of four systems whose equations are known, beside ablations and peers.",
         "vhydro_audits.laws",

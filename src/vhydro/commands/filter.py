@@ -79,9 +79,7 @@ def run_filter(config: FilterCommand) -> list[Belief]:
         rows = [_row(n, b, e) for n, b, e in zip(logs.names, beliefs, seen, strict=True)]
         told = {"logs_from": str(config.logs), "hide": config.hide, "seed": config.seed, "calibrated": calibrated}
         told |= {"dt": fitted.dt, "engine": fitted.settings.engine, "model": digest(config.model)}
-        write_json(
-            folder / "summary.json", {"level": config.level, "modes": list(fitted.names), "logs": rows, **told}
-        )
+        write_json(folder / "summary.json", {"level": config.level, "modes": list(fitted.names), "logs": rows, **told})
     print(f"{'log':24}{'rows':>7}{'certified':>11}{'faults':>8}{'evidence a reading':>20}")
     for row in rows:
         name = row["name"] if len(row["name"]) <= 23 else f"…{row['name'][-22:]}"

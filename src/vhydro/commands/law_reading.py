@@ -99,7 +99,8 @@ def prediction(fitted: Fitted, logs: Sequence[Episode], law: AnyLaw, *, seed: in
         return None
     seen = np.where(log.observed, log.observations, np.nan)[:rows]
     return {
-        "log": logs[-1].source or "the last log", "held_out": held_out, "others": len(every) - 1, "dt": log.dt, "starts": list(starts),
+        "log": logs[-1].source or "the last log", "held_out": held_out, "others": len(every) - 1, "dt": log.dt,
+        "starts": list(starts),
         "names": list(law.coordinates[: law.positions]), "units": list(law.units[: law.positions]),
         "seen": _numbers(seen), "predicted": _numbers(followed),
         "rms": _numbers(np.sqrt(np.nanmean((seen - followed) ** 2, 0))), "spread": _numbers(np.nanstd(seen, 0)),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.commands.blocks import Where, print_totals, run_blocks
+from vhydro.commands.law_reading import law_reading, prediction, terms
 from vhydro.commands.mapping import Naming
 from vhydro.commands.rates import of_rate
 from vhydro.data import read
@@ -20,7 +21,6 @@ from vhydro.laws.export import c_code, numpy_code
 from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Law
 from vhydro.laws.writing import latex, text
-from vhydro.commands.law_reading import law_reading, prediction, terms
 from vhydro.report.files import staged, write_json
 from vhydro.report.run_page import refuse_foreign_page, write_run_page
 

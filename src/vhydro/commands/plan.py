@@ -70,9 +70,7 @@ def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
             of = {"log": logs.names[config.log], "task": config.task.name, "inputs": list(plan.inputs)}
             of |= {"actions": np.asarray(plan.actions, float).tolist(), "model": digest(config.model)}
             of |= {"settings": {k: getattr(config, k) for k in ("horizon", "candidates", "particles", "seed")}}
-            write_json(
-                folder / "plan.json", {"cost": plan.cost, "risk": plan.risk, "dt": plan.dt, "proof": told, **of}
-            )
+            write_json(folder / "plan.json", {"cost": plan.cost, "risk": plan.risk, "dt": plan.dt, "proof": told, **of})
         print(f"{config.out}: actions.csv, plan.json")
         print(write_run_page(config.out))
     return plan, proof

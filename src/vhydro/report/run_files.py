@@ -11,10 +11,9 @@ import numpy as np
 
 from vhydro.printable import printable, printable_json
 
-PER_ROW = ("mean", "low", "high", "modes", "certified", "bound", "surprise", "observations", "hidden", "faults", "mixing",
-           "certificate", "hand")  # fmt: skip
+PER_ROW = ("mean", "low", "high", "modes", "certified", "bound", "surprise", "observations", "hidden", "faults",
+           "mixing", "certificate", "hand")  # fmt: skip
 PER_CHANNEL = ("mean", "low", "high", "surprise", "observations", "hidden", "faults")
-SEGMENT_KEYS = ("start", "end", "mode", "confidence")
 BAD = (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile)
 
 
@@ -63,7 +62,9 @@ class Run:
 def read_run(folder: Path) -> Run:
     """What the folder holds. A file that is damaged is named in `unread`, and the others are read all the same."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}; expected a run, as `vhydro fit LOGS --out RUN` writes it.")
+        raise FileNotFoundError(
+            f"there is no folder {folder}; expected a run, as `vhydro fit LOGS --out RUN` writes it."
+        )
     unread: list[str] = []
 
     def maybe(name: str, reader: Callable[[Path], Any]) -> Any:
@@ -126,7 +127,7 @@ def _segments(path: Path) -> dict[str, Any]:
         raise ValueError("it has no episodes")
     cuts = {
         str(e["name"]): tuple(
-            Cut(int(s["start"]), int(s["end"]), int(s["mode"]), None if s.get("confidence") is None else float(s["confidence"]))
+            Cut(*(int(s[k]) for k in ("start", "end", "mode")), s["confidence"] and float(s["confidence"]))
             for s in e["segments"]
         )
         for e in document["episodes"]

@@ -9,6 +9,7 @@ import json
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,8 @@ def _quiet(reduce: Any, values: np.ndarray) -> np.ndarray:
 def filled(episode: RunEpisode) -> dict[str, np.ndarray]:
     """The signals of a log with what older files do not have: nothing seen, nothing hidden, no fault."""
     signals = dict(episode.signals)
+    for name in ("mean", "low", "high"):
+        signals[name] = signals[name].astype(np.float64)  # with room for what is endless
     nothing = np.full(signals["mean"].shape, np.nan, np.float32)
     for name in ("observations", "hidden"):
         signals.setdefault(name, nothing)
@@ -108,6 +111,9 @@ def _arrays(episode: RunEpisode, points: int) -> tuple[dict[str, Any], dict[str,
     if not episode.signals:
         return header, {}
     signals = filled(episode)
+    held = np.unique(signals["certificate"]) if "certificate" in signals else []
+    header["certificate"] = "none" if len(held) and not np.any(held) else ""
+    header["share"] = float(np.mean(signals["certified"]))
     size = cell_rows(episode.rows, points)
     header["cell"], header["points"] = size, -(-episode.rows // size)
     low, high = scales(signals)
@@ -155,7 +161,7 @@ def runs(codes: np.ndarray) -> list[list[int]]:
     if not len(codes):
         return []
     edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-    return [[a, b, int(codes[a])] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [[a, b, int(codes[a])] for a, b in pairwise(edges)]
 
 
 def packed_all(episodes: Sequence[RunEpisode], budget: int = BUDGET) -> tuple[list[str], int]:
