@@ -72,22 +72,25 @@ def terms(law: LagrangeLaw) -> dict[str, Constant]:
 
 
 def prediction(fitted: Fitted, logs: Sequence[Episode], law: AnyLaw, *, seed: int) -> dict | None:
-    """The last log second by second, each from its smoothed start, by a law that was fitted to the other logs.
+    """The richest log second by second, each from its smoothed start, by a law that was fitted to the other logs.
 
     Of a single log the law is the one that was fitted to it. None where the law cannot be followed.
     """
     every = [fitted.see(log) for log in logs]
     beliefs = [fitted.smooth(log, seed=seed) for log in logs]
+    paths = [np.asarray(b.path) for b in beliefs]
+    shown = max(range(len(every)), key=lambda i: (len(set(paths[i])), np.count_nonzero(np.diff(paths[i]))))
+    rest = [i for i in range(len(every)) if i != shown]
     held_out, own = len(every) > 1, law
     if held_out:
         config = LawsConfig(held_out=False)
         assert fitted.law is not None  # `Fitted.laws` has refused others
-        others = fitted.view, every[:-1], beliefs[:-1], fitted.law, config
+        others = fitted.view, [every[i] for i in rest], [beliefs[i] for i in rest], fitted.law, config
         try:
             own = mechanics_laws(*others, estimator=law.estimator)  # pyright: ignore[reportArgumentType]
         except ValueError:  # what is left does not determine a law
             held_out = False
-    log, states, path = every[-1], np.asarray(beliefs[-1].mean, np.float64), np.asarray(beliefs[-1].path)
+    log, states, path = every[shown], np.asarray(beliefs[shown].mean, np.float64), paths[shown]
     rows = min(len(states), MOST_ROWS)
     starts = range(0, rows - 1, max(round(WINDOW / log.dt), 2))
     followed = np.full((rows, law.positions), np.nan)
@@ -99,7 +102,7 @@ def prediction(fitted: Fitted, logs: Sequence[Episode], law: AnyLaw, *, seed: in
         return None
     seen = np.where(log.observed, log.observations, np.nan)[:rows]
     return {
-        "log": logs[-1].source or "the last log", "held_out": held_out, "others": len(every) - 1, "dt": log.dt,
+        "log": logs[shown].source or "one of the logs", "held_out": held_out, "others": len(every) - 1, "dt": log.dt,
         "starts": list(starts),
         "names": list(law.coordinates[: law.positions]), "units": list(law.units[: law.positions]),
         "seen": _numbers(seen), "predicted": _numbers(followed),

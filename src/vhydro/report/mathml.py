@@ -7,13 +7,14 @@ TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|[a-zA-Z]|\
 FUNCTIONS = {"\\sin": "sin", "\\cos": "cos"}
 SYMBOLS = {"\\partial": "∂", "\\top": "⊤", "-": "−", "<": "&lt;", ">": "&gt;"}
 MARKS = {"\\dot": "˙"}
+MINUS, THIN, SIDE_BY_SIDE = "<mo>−</mo>", "<mspace width='0.17em'/>", ("</mi>", "</msup>", "</mstyle>", "</mrow>")
 NAMES = ("\\mathit", "\\text", "\\operatorname")
 
 
 def mathml(line: str) -> str:
     """A line such as `H &= 0.5 p^2`, as a `<math>` element; what is no mathematics stays as text."""
     inner = "".join(_Reader(line.replace("&=", "=")).rest())
-    return f"<math display='block'><mrow>{inner}</mrow></math>"
+    return f"<math displaystyle='true'><mrow>{inner}</mrow></math>"
 
 
 class _Reader:
@@ -34,7 +35,12 @@ class _Reader:
             if token.isspace():
                 self.at += 1
                 continue
-            out.append(self.scripted())
+            element = self.scripted()
+            if out and out[-1].endswith(("</mn>", *SIDE_BY_SIDE)) and not element.startswith("<mo"):
+                out.append(THIN)
+            if element == MINUS and (not out or out[-1].startswith("<mo")):
+                element = "<mo form='prefix'>−</mo>"
+            out.append(element)
         return out
 
     def scripted(self) -> str:
@@ -68,7 +74,7 @@ class _Reader:
         if token in NAMES:
             return _name(self.raw(), upright=token != "\\mathit")
         if token == "\\tfrac":
-            return f"<mfrac>{self.digit()}{self.digit()}</mfrac>"
+            return f"<mstyle displaystyle='false'><mfrac>{self.digit()}{self.digit()}</mfrac></mstyle>"
         if token in MARKS:
             return f"<mover accent='true'>{self.element()}<mo>{MARKS[token]}</mo></mover>"
         if token in FUNCTIONS:

@@ -77,7 +77,8 @@ def _entry(episode: RunEpisode, longest: int) -> str:
     )
     said = faults = ""
     if "certified" in episode.signals:
-        said = f"{episode.signals['certified'].mean():.0%} certified"
+        bare = "certificate" in episode.signals and not episode.signals["certificate"].any()
+        said = "no certificate" if bare else f"{episode.signals['certified'].mean():.0%} certified"
     if "faults" in episode.signals and (count := int(episode.signals["faults"].sum())):
         faults = f"{count} fault{'s' if count > 1 else ''}"
     name = escape(episode.name, quote=True)

@@ -64,6 +64,12 @@ def certified_share(run: Run) -> float | None:
     return float(np.mean(np.concatenate(rows))) if rows else None
 
 
+def certifies(run: Run) -> bool:
+    """Whether the filter that was used can certify anything at all."""
+    kinds = [e.signals["certificate"] for e in run.episodes if "certificate" in e.signals]
+    return not kinds or any(k.any() for k in kinds)
+
+
 def fault_count(run: Run) -> int:
     """Readings that were taken for sensor faults, and hidden."""
     return sum(int(e.signals["faults"].sum()) for e in run.episodes if "faults" in e.signals)
@@ -100,7 +106,7 @@ def found_beliefs(run: Run) -> str:
         return ""
     level = float((run.filtered or {}).get("level", 0.9))
     dark, faults = in_the_dark(run), fault_count(run)
-    steps = f"{certified:.0%} of the steps are certified"
+    steps = f"{certified:.0%} of the steps are certified" if certifies(run) else "this filter certifies no step"
     blamed = f", and {plural(faults, 'reading')} {'was' if faults == 1 else 'were'} set aside as sensor faults" * bool(
         faults
     )
@@ -133,7 +139,7 @@ def interval(constant: dict) -> str:
     value, low, high = (float(constant[k]) for k in ("value", "low", "high"))
     width = abs(high - low)
     digits = 4 if width <= 0 or value == 0 else int(np.clip(np.ceil(np.log10(abs(value) / width)) + 2, 2, 7))
-    unit = f" {constant['unit']}" if constant.get("unit") else ""
+    unit = f" {constant['unit']}" if constant.get("unit") not in (None, "", "1") else ""
     short, a, b = (number("{}", float(f"{x:.{digits}g}")).removesuffix(".0") for x in (value, low, high))
     return f"{short}{unit}" if width <= 0 else f"{short}{unit} ({a} to {b})"
 

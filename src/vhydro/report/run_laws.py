@@ -11,6 +11,8 @@ from vhydro.report.page import table_html
 from vhydro.report.run_episodes import swatch
 from vhydro.report.run_findings import plural
 
+UNITLESS = {"1": ""}
+WIDE = 1064.0  # of a page's column on a laptop
 STATUS = {
     "identified": ("good", "identified"),
     "at rest": ("good", "at rest"),
@@ -39,7 +41,7 @@ def _mode(place: int, mode: Mapping[str, Any]) -> str:
 
 
 def _line(line: str) -> str:
-    return f"<p>{escape(line)}</p>" if line.startswith("as ") else mathml(line)
+    return f"<p>{escape(line)}</p>" if line.startswith("as ") else f"<div class='equation'>{mathml(line)}</div>"
 
 
 def _constants(constants: Sequence[Mapping[str, Any]]) -> str:
@@ -53,12 +55,16 @@ def _constants(constants: Sequence[Mapping[str, Any]]) -> str:
 
     rows = [
         [
-            escape(str(c["name"])), number("{:.5g}", c["value"]), interval(c), escape(str(c["unit"])),
+            escape(str(c["name"])), number("{:.5g}", c["value"]), interval(c), _unit(c),
             "" if c["identified"] else "<span class='wrong'>not identified</span>",
         ]
         for c in constants
     ]  # fmt: skip
     return table_html(["constant", "value", "95 % interval", "unit", ""], rows)
+
+
+def _unit(constant: Mapping[str, Any]) -> str:
+    return escape(UNITLESS.get(constant["unit"], str(constant["unit"])))
 
 
 def _trust(law: Mapping[str, Any]) -> str:
@@ -108,7 +114,7 @@ def _panel(found: Mapping[str, Any], axis: int) -> Panel:
     there = [v for v in (*seen, *course) if v is not None]
     unit = found["units"][axis]
     title = f"{found['names'][axis]}{f' ({unit})' if unit else ''}"
-    panel = Panel(straight(times, "s"), straight(there), title, width=1064, height=250)
+    panel = Panel(straight(times, "s"), straight(there), title, width=WIDE, height=250.0)
     known = [(t, v) for t, v in zip(times, seen, strict=True) if v is not None]
     panel.cloud([t for t, _ in known], [v for _, v in known], "var(--quiet)", name="seen", size=3.4, opacity=0.6)
     starts = [int(s) for s in found["starts"]]
@@ -117,5 +123,5 @@ def _panel(found: Mapping[str, Any], axis: int) -> Panel:
         panel.line(times[span], course[span], "#1d4ed8", name="predicted", width=1.8)
     ends = [s for s in starts if course[s] is not None]
     return panel.dots(
-        [times[s] for s in ends], [course[s] for s in ends], "#1d4ed8", name="start", symbol="ring", size=7
+        [times[s] for s in ends], [course[s] for s in ends], "#1d4ed8", name="start", symbol="ring", size=7.0
     )

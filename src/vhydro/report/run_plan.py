@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from vhydro.report.charts import Panel, column_width, figure, straight
+from vhydro.report.charts import Panel, figure, straight
 from vhydro.report.equations import number
 from vhydro.report.page import Score, scores_html, terms_html
+
+WIDE = 521.0  # of two panels beside each other
 
 
 def plan_html(plan: Mapping[str, Any]) -> str:
@@ -56,10 +58,10 @@ def _actions(plan: Mapping[str, Any]) -> str:
             straight([0.0, dt * len(values)], "s"),
             straight([*values, 0.0]),
             str(name),
-            width=column_width(2),
-            height=190,
+            width=WIDE,
+            height=190.0,
         )
-        panels.append(panel.rule("y", 0.0).line(times, held, "#1d4ed8", name=str(name), width=2))
+        panels.append(panel.rule("y", 0.0).line(times, held, "#1d4ed8", name=str(name), width=2.0))
     of = (
         f"From where the log {escape(str(plan.get('log', '')))} ends, for the task {escape(str(plan.get('task', '')))}."
     )

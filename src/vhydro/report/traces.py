@@ -120,7 +120,8 @@ def _arrays(episode: RunEpisode, points: int) -> tuple[dict[str, Any], dict[str,
     header["low"], header["high"] = [float(f"{x:.6g}") for x in low], [float(f"{x:.6g}") for x in high]
 
     def levels(values: np.ndarray) -> np.ndarray:
-        scaled = (np.nan_to_num(values, nan=0.0, posinf=1e300, neginf=-1e300) - low) / (high - low)
+        finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=1e300, neginf=-1e300)
+        scaled = (finite - low) / (high - low)
         return np.round(np.clip(scaled, 0, 1) * LEVELS).astype(np.int16).T
 
     mean = levels(extremes(signals["mean"], size))
