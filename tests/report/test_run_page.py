@@ -194,7 +194,8 @@ def test_every_log_of_a_large_run_says_how_it_is_seen(tmp_path):
          "<mstyle displaystyle='false'><mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac></mstyle> "
          "<msubsup><mrow><mo stretchy='false'>[</mo>"
          "<mi>q</mi><mo>−</mo><mn>1</mn><mo stretchy='false'>]</mo></mrow><mo>+</mo><mrow><mn>2</mn></mrow></msubsup>"),
-        (r"\tfrac12 \partial_q", "<mstyle displaystyle='false'><mfrac><mn>1</mn><mn>2</mn></mfrac></mstyle> <msub><mo>∂</mo><mi>q</mi></msub>"),
+        (r"\tfrac12 \partial_q",
+         "<mstyle displaystyle='false'><mfrac><mn>1</mn><mn>2</mn></mfrac></mstyle> <msub><mo>∂</mo><mi>q</mi></msub>"),
         (r"\mathit{a<b}_1", "<msub><mi class='name'>a&lt;b</mi><mn>1</mn></msub>"),
         (r"\text{friction along } x", "<mtext>friction&#xa0;along&#xa0;</mtext><mi>x</mi>"),
         ("1.5e-05 x", "<mrow><mn>1.5</mn><mo>×</mo><msup><mn>10</mn><mn>−5</mn></msup></mrow> <mi>x</mi>"),

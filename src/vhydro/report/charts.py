@@ -378,7 +378,7 @@ def _swatch(key: Key) -> str:
             if lined
             else ""
         )
-        parts.append(f"{_mark(key.symbol, 13, 6, 8)} {_paint(key.colour, stroke=lined)}{inside}/>")
+        parts.append(f"{_mark(key.symbol, 13.0, 6.0, 8.0)} {_paint(key.colour, stroke=lined)}{inside}/>")
     if not parts:
         parts.append(f"<rect x='7' y='0' width='12' height='12' rx='2' {_paint(key.colour, soft=key.soft)}/>")
     return f"<svg viewBox='0 0 26 12' aria-hidden='true'>{''.join(parts)}</svg>"
