@@ -13,7 +13,7 @@ from known_logs import spring_log, valve_log
 from vhydro.cli import main
 from vhydro.commands.filter import FilterCommand, run_filter
 from vhydro.commands.fit import FitCommand, run_fit
-from vhydro.commands.laws import LawsCommand, run_laws
+from vhydro.commands.laws import FILES, LawsCommand, run_laws
 from vhydro.commands.mapping import Naming
 from vhydro.commands.segment import SegmentCommand, run_segment
 from vhydro.data import read
@@ -93,7 +93,7 @@ def test_the_fit_says_what_it_found(logs, tmp_path, capsys):
 def test_a_sample_is_cut_into_contacts(model, logs, tmp_path):
     found = run_segment(SegmentCommand(model, logs, out=tmp_path / "out"))
     assert {f.name for f in (tmp_path / "out").iterdir()} == {
-        "segments.json", "segments.csv", "timeline.svg", "posteriors.npz",
+        "segments.json", "segments.csv", "timeline.svg", "posteriors.npz", "index.html",
     }  # fmt: skip
     whole = json.loads((tmp_path / "out" / "segments.json").read_text("utf-8"))
     assert whole["modes"] == list(load(model).names)
@@ -151,7 +151,7 @@ def test_laws_are_printed_and_kept(cart, tmp_path, capsys):
     model, data = cart
     status, out, _ = ended(["laws", model, data, "--out", tmp_path / "law"], capsys)
     assert status == 0
-    assert {p.name for p in (tmp_path / "law").iterdir()} == {"law.json", "law.txt", "law.tex", "law.c", "law.py"}
+    assert {p.name for p in (tmp_path / "law").iterdir()} == {*FILES, "laws.json", "index.html"}
     assert (tmp_path / "law" / "law.txt").read_text("utf-8") in out
     law = run_laws(LawsCommand(model, data))
     assert law.modes == load(model).names
@@ -240,10 +240,16 @@ def test_logs_that_cannot_be_fitted_leave_nothing_behind(tmp_path, capsys):
 
 def test_where_a_model_goes_is_checked_before_it_is_fitted(logs, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "b.vhydro").write_text("mine")
+    (tmp_path / "a.vhydro").mkdir()
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "index.html").write_text("mine")
     for out, error, words in (
-        (tmp_path, IsADirectoryError, "is a folder; expected a file for the model"),
+        (tmp_path / "a.vhydro", IsADirectoryError, "is a folder; expected a file for the model"),
         (tmp_path / "none" / "m.vhydro", FileNotFoundError, "there is no folder"),
-        (tmp_path / "notes.txt", FileExistsError, "exists and is no model file"),
+        (tmp_path / "b.vhydro", FileExistsError, "exists and is no model file"),
+        (tmp_path / "notes.txt", NotADirectoryError, "is a file; expected a folder for the results"),
+        (tmp_path / "page", FileExistsError, "is not a page of this program"),
     ):
         with pytest.raises(error, match=words):
             run_fit(FitCommand(logs, out=out))

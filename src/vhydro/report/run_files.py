@@ -127,7 +127,7 @@ def _segments(path: Path) -> dict[str, Any]:
         raise ValueError("it has no episodes")
     cuts = {
         str(e["name"]): tuple(
-            Cut(*(int(s[k]) for k in ("start", "end", "mode")), s["confidence"] and float(s["confidence"]))
+            Cut(int(s["start"]), int(s["end"]), int(s["mode"]), s["confidence"] and float(s["confidence"]))
             for s in e["segments"]
         )
         for e in document["episodes"]

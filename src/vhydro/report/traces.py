@@ -17,8 +17,8 @@ import numpy as np
 from vhydro.report.run_files import RunEpisode
 
 LEVELS = 4095  # that a channel's range is rounded to
-POINTS = (600, 450, 300, 200, 140, 100)  # that a signal may keep
-BUDGET = 4_000_000  # characters that all logs of a page may take
+POINTS = (600, 450, 340, 260, 200, 170, 140, 110)  # that a signal may keep
+BUDGET = 4_400_000  # characters that all logs of a page may take
 SURPRISE_STEP, SURPRISE_MOST = 0.05, 12.0
 REACH = 2.0  # times the range of what was seen and believed that a band may reach beyond it
 
@@ -170,8 +170,8 @@ def packed_all(episodes: Sequence[RunEpisode], budget: int = BUDGET) -> tuple[li
 
     All are thinned alike, the harder the more they are; what does not fit even so is left out from the end.
     """
-    some = list(episodes)[:: max(len(episodes) // 6, 1)]
-    for points in POINTS:
+    some, points = list(episodes)[:: max(len(episodes) // 6, 1)], POINTS[0]
+    for points in POINTS:  # noqa: B007 — the last one tried is the one taken
         each = sum(len(packed(e, points)) for e in some) / max(len(some), 1)
         if each * len(episodes) < 0.95 * budget:
             break
