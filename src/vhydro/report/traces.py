@@ -171,7 +171,7 @@ def packed_all(episodes: Sequence[RunEpisode], budget: int = BUDGET) -> tuple[li
     All are thinned alike, the harder the more they are; what does not fit even so is left out from the end.
     """
     some, points = list(episodes)[:: max(len(episodes) // 6, 1)], POINTS[0]
-    for points in POINTS:  # noqa: B007 — the last one tried is the one taken
+    for points in POINTS:
         each = sum(len(packed(e, points)) for e in some) / max(len(some), 1)
         if each * len(episodes) < 0.95 * budget:
             break
