@@ -61,7 +61,7 @@ def on_terminal(*, wanted: bool | None = None) -> Iterator[None]:
 
     `wanted` settles it without looking at stderr.
     """
-    if not (sys.stderr.isatty() if wanted is None else wanted):
+    if _listener.get() is not None or not (sys.stderr.isatty() if wanted is None else wanted):
         yield
         return
     bar = Bar()
@@ -126,7 +126,8 @@ def bar_of_work(*more, disable: bool = False) -> "Progress":
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *more)
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    # Where both are one terminal, what is printed goes above the bar; elsewhere the output is nobody's business here.
     return Progress(
         *columns, *times, console=Console(stderr=True), disable=disable, transient=True,
-        speed_estimate_period=SPEED_PERIOD,
+        redirect_stdout=sys.stdout.isatty(), speed_estimate_period=SPEED_PERIOD,
     )  # fmt: skip

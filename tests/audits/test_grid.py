@@ -21,7 +21,7 @@ COUNT = 5
 
 
 def run(folder, work=grid_work.thirds, *, config=CONFIG, groups=None, workers=0, **more):
-    return run_grid(groups or grid_work.groups(COUNT), work, config, folder, workers=workers, progress=False, **more)
+    return run_grid(groups or grid_work.groups(COUNT), work, config, folder, workers=workers, **more)
 
 
 def run_bytes(folder) -> bytes:
@@ -99,7 +99,7 @@ def test_a_killed_grid_computes_nothing_again(tmp_path, side):
     program = (
         "import grid_work, json, sys; from pathlib import Path; from vhydro_audits.grid import run_grid\n"
         f"run_grid(grid_work.groups({count}), grid_work.noted, json.loads(sys.argv[1]), Path(sys.argv[2]), "
-        "workers=2, progress=False)"
+        "workers=2)"
     )
     command = [sys.executable, "-c", program, json.dumps(config), str(out)]
     environment = {**os.environ, "PYTHONPATH": beside_ours()}

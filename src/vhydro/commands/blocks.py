@@ -16,8 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from vhydro import places
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
@@ -27,6 +25,7 @@ from vhydro.data.row_groups import imported_pyarrow
 from vhydro.episodes import Episode
 from vhydro.fitted import Fitted, load
 from vhydro.outputs import LOCK, PARTIAL, locked, unfinished, write_whole
+from vhydro.progress import counted
 
 RUN, DONE, PROBLEMS = "run.json", "done", "problems"
 PROBLEM = {"episode": "string", "error": "string"}
@@ -163,13 +162,9 @@ def _compute(question: places.Question, keys: Sequence[dict], where: Where, out:
     if not keys:
         return
     answers = places.answers(question, keys, on=where.on, workers=where.workers, address=where.address)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    with closing(answers), Progress(*columns, *times, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("blocks", total=len(keys))
-        for _, (records, error, _) in answers:
+    with closing(answers):
+        for _, (records, error, _) in counted(answers, "blocks of logs", len(keys)):
             failures += [] if records is not None else [error.strip().splitlines()[-1]]
-            bar.advance(task)
     if failures:
         raise ValueError(
             f"{len(failures)} of {len(keys)} blocks failed; the others are kept in {out}, and running again computes "

@@ -20,6 +20,7 @@ from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
 from vhydro.modes.readings import REGIMES, Readings
 from vhydro.modes.segments import COLUMNS, Segment, as_rows, segments_of, write_segments
+from vhydro.progress import counted
 from vhydro.report.files import staged
 from vhydro.report.timeline import Stretch, timeline_svg
 from vhydro.views import ContactView
@@ -93,7 +94,7 @@ def segment_rows(fitted: Fitted, log: Episode, name: str, options: Mapping[str, 
 def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
     with staged(config.out, FILES) as folder:
         beliefs, contacts = [], []
-        for log in logs:
+        for log in counted(logs, "cutting logs"):
             beliefs.append(fitted.smooth(log, seed=config.seed))
             contacts.append(_contacts(fitted, log, beliefs[-1]))
         found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]

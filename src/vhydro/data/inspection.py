@@ -16,6 +16,7 @@ from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.read import read
 from vhydro.episodes import Channel, Episode
 from vhydro.printable import printable
+from vhydro.progress import counted
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
@@ -107,7 +108,7 @@ def inspect(path: Path | str, options: ReadOptions = DEFAULT) -> Inspection:
 def inspected(dataset: Dataset) -> Inspection:
     """Every episode looked at once, one at a time; a bad one is a problem in the list, not the end."""
     found = Inspection(dataset)
-    for i, name in enumerate(found.dataset.names):
+    for i, name in counted(list(enumerate(found.dataset.names)), "reading episodes"):
         try:
             _add(found, found.dataset[i], name)
         except DataError as error:

@@ -10,9 +10,9 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import tyro
-from rich.console import Console
 
-from vhydro_audits.collect.worker import Event, attempts_bar, interpreter, refuse_existing, run_worker
+from vhydro.progress import quiet, tell
+from vhydro_audits.collect.worker import Event, interpreter, refuse_existing, run_worker
 
 Task = Literal["PickCube", "PokeCube", "PullCube", "PushCube", "StackCube", "PullCubeTool", "PegInsertionSide"]
 WORKER = Path(__file__).parent / "maniskill_worker"
@@ -70,21 +70,18 @@ def collect_maniskill(config: ManiSkillConfig) -> Collected:
     """The episodes asked for, in `config.file`; shows progress and reports what came out."""
     refuse_existing(config.out, (config.file, config.file.with_suffix(".json")), overwrite=config.overwrite)
     python = interpreter(config.python, VARIABLE, FOLDER, "mani_skill", REMEDY)
-    console = Console()
-    with attempts_bar(console) as progress:
-        bar = progress.add_task(f"{config.task} ({config.policy})", total=config.episodes, failures=0)
-        failures = 0
+    stage = f"episodes of {config.task} ({config.policy})"
+    tell(stage, 0, config.episodes)
 
-        def show(event: Event) -> None:
-            nonlocal failures
-            if event["event"] == "attempt":
-                failures += not event["success"]
-                progress.update(bar, completed=event["done"], failures=failures)
+    def show(event: Event) -> None:
+        if event["event"] == "attempt":
+            tell(stage, event["done"], config.episodes)
 
-        record = run_worker(python, WORKER, _arguments(config), show)
+    record = run_worker(python, WORKER, _arguments(config), show)
     lengths, successes = tuple(record["lengths"]), tuple(record["successes"])
     collected = Collected(Path(record["file"]), lengths, successes, record["attempts"], record["seconds"])
-    console.print(summary(config.policy, collected), highlight=False, soft_wrap=True)
+    quiet()
+    print(summary(config.policy, collected))
     return collected
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
-from rich.progress import Progress, TaskID
 
-from vhydro_audits.collect.worker import Event, attempts_bar, interpreter, refuse_existing, run_worker
+from vhydro.progress import quiet, tell
+from vhydro_audits.collect.worker import Event, interpreter, refuse_existing, run_worker
 
 Family = Literal["tower", "laundry", "search", "bridge"]
 FILES = {
@@ -60,11 +59,16 @@ def collect_sawyer(config: SawyerConfig) -> Path:
     refuse_existing(config.out, (config.file,), overwrite=config.overwrite)
     python = interpreter(config.python, VARIABLE, FOLDER, "robosuite", REMEDY)
     config.out.mkdir(parents=True, exist_ok=True)
-    began, console = time.perf_counter(), Console()
-    with attempts_bar(console) as progress:
-        bar = progress.add_task(f"{config.family} ({config.policy})", total=config.episodes, failures=0)
-        done = run_worker(python, WORKER, _arguments(config), lambda event: _show(progress, bar, event))
-    console.print(summary(config, done, time.perf_counter() - began), highlight=False, soft_wrap=True)
+    began, stage = time.perf_counter(), f"episodes of {config.family} ({config.policy})"
+    tell(stage, 0, config.episodes)
+
+    def show(event: Event) -> None:
+        if event["event"] == "episode":
+            tell(stage, event["done"], config.episodes)
+
+    done = run_worker(python, WORKER, _arguments(config), show)
+    quiet()
+    print(summary(config, done, time.perf_counter() - began))
     return config.file
 
 
@@ -82,9 +86,3 @@ def _arguments(config: SawyerConfig) -> list[str]:
     """What the worker is told."""
     given = [f"--{name}={getattr(config, name)}" for name in ("episodes", "seed", "policy")]
     return [config.family, str(config.file.absolute()), *given]
-
-
-def _show(progress: Progress, bar: TaskID, event: Event) -> None:
-    """Moves the bar on when an attempt has ended."""
-    if event["event"] == "episode":
-        progress.update(bar, completed=event["done"], failures=event["attempts"] - event["successes"])
