@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, is_dataclass
-from typing import Any, NoReturn, get_type_hints
+from dataclasses import fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, NoReturn, Union, get_args, get_type_hints
 
 import tyro
-from tyro.conf import Positional
+from tyro.conf import FlagCreatePairsOff, Positional
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vhydro.usage import UsageError, did_you_mean
 
@@ -25,7 +27,47 @@ def parsed(configuration: type, verb: str, words: Sequence[str]) -> Any:
         raise UsageError(_explained(event, configuration, called, words))
 
     with _refusing(refuse):
-        return tyro.cli(configuration, prog=called, args=list(words))
+        return tyro.cli(
+            configuration, prog=called, args=list(words), config=(FlagCreatePairsOff,), registry=_shown_plainly()
+        )
+
+
+def _shown_plainly() -> ConstructorRegistry:
+    """Rules that show a value that may be left out, or given several times, as a reader of help expects it."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def optional(info: PrimitiveTypeInfo) -> Any:
+        kinds = [k for k in get_args(info.type) if k is not type(None)]
+        if info.type_origin not in (Union, UnionType) or len(kinds) != 1 or type(None) not in get_args(info.type):
+            return None
+        own = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kinds[0], info.markers))
+        if not isinstance(own, PrimitiveConstructorSpec):
+            return None
+        return replace(
+            own,
+            is_instance=lambda x: x is None or own.is_instance(x),
+            str_from_instance=lambda x: ["none"] if x is None else own.str_from_instance(x),
+        )
+
+    @registry.primitive_rule
+    def several(info: PrimitiveTypeInfo) -> Any:
+        if info.type_origin is not tuple or get_args(info.type)[1:] != (...,):
+            return None
+        one = get_args(info.type)[0]
+        own = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(one, info.markers))
+        if not isinstance(own, PrimitiveConstructorSpec) or own.nargs != 1:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs="*",
+            metavar=f"{own.metavar} ...",
+            instance_from_str=lambda words: tuple(own.instance_from_str([w]) for w in words),
+            is_instance=lambda x: isinstance(x, tuple) and all(own.is_instance(v) for v in x),
+            str_from_instance=lambda x: [text for v in x for text in own.str_from_instance(v)] or ["none"],
+            choices=own.choices,
+        )
+
+    return registry
 
 
 def _refusing(refuse: Callable[[Any], NoReturn]) -> AbstractContextManager:
@@ -39,7 +81,8 @@ def _refusing(refuse: Callable[[Any], NoReturn]) -> AbstractContextManager:
 
 def flags(configuration: type) -> list[str]:
     """Every flag of a configuration, as a user types it."""
-    return [f"--{field.name.replace('_', '-')}" for field, kind in _leaves(configuration) if not _is_positional(kind)]
+    named = [field for field, kind in _leaves(configuration) if not _is_positional(kind)]
+    return [f"--{'no-' if field.default is True else ''}{field.name.replace('_', '-')}" for field in named]
 
 
 def positionals(configuration: type) -> list[str]:

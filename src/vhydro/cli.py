@@ -1,18 +1,19 @@
 """The command line: parses, then calls one library function per verb."""
 
 import errno
+import json
 import os
 import select
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
 from vhydro.interrupts import interruptible, stop
 from vhydro.printable import printable_lines
-from vhydro.progress import on_terminal
-from vhydro.report.files import version
+from vhydro.progress import on_terminal, quiet, tell
+from vhydro.report.files import plain, version
 from vhydro.usage import UsageError, did_you_mean
 
 FAILED, MISUSED, UNREAD = 1, 2, 141  # the last: as of a process that wrote where nobody reads
@@ -242,7 +243,28 @@ def run(given: Sequence[str]) -> Any:
 
     _, module, configuration, function = VERBS[verb]
     home = import_module(module)
-    return getattr(home, function)(parsed(getattr(home, configuration), verb, rest[1:]))
+    config = parsed(getattr(home, configuration), verb, rest[1:])
+    tell(f"vhydro {verb}")
+    work = getattr(home, function)
+    return _answered(verb, work, config) if getattr(config, "json", False) else work(config)
+
+
+def _answered(verb: str, work: Callable[[Any], Any], config: Any) -> Any:
+    """What the work returns, after its document was printed on stdout and everything else on stderr."""
+    from vhydro.commands import documents
+
+    end = None
+    with redirect_stdout(sys.stderr):
+        try:
+            result = work(config)
+        except SystemExit as error:  # it is told what was left out, and the rest is there
+            result, end = getattr(error, "result", None), error
+    document = getattr(documents, f"{verb.split()[-1]}_document")(config, result)
+    quiet()
+    print(json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False))
+    if end is not None:
+        raise end
+    return result
 
 
 def offered(group: str = "") -> dict[str, str]:

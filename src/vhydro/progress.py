@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 SILENT = 1.0  # seconds of work before a bar appears: what is quicker needs none
-SPEED_PERIOD = 3600.0  # seconds over which the time left is estimated: parts may take minutes
 
 Item = TypeVar("Item")
 # Called with what is being done, how many parts of it are done, and how many there are; None: nobody knows.
@@ -87,7 +86,7 @@ class Bar:
             if what != self._what or self._task is None:  # a stage of its own: the speed of the last one is not its
                 if self._task is not None:
                     self._bar.remove_task(self._task)
-                self._task, self._what = self._bar.add_task(what, total=total, completed=done), what
+                self._task, self._what = self._bar.add_task(what, total=total, completed=done, begun=done), what
             else:
                 self._bar.update(self._task, completed=done, total=total)
             self._show()
@@ -111,23 +110,34 @@ class Bar:
             self._bar.stop()
 
 
-def bar_of_work(*more, disable: bool = False) -> "Progress":
-    """The bar that all verbs show: what, how far, `more` columns, the time that went by and the time left."""
+def bar_of_work() -> "Progress":
+    """The bar that all verbs show: what is done, how far it is, how long it took and how long it will take."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+    from rich.text import Text
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *more)
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    class Times(ProgressColumn):
+        """How many parts are done of how many, the time that went by and, once a part is done, the time left."""
+
+        def render(self, task: Task) -> Text:
+            return Text(_times(int(task.completed), task.total, task.elapsed or 0.0, task.fields["begun"]))
+
     # Where both are one terminal, what is printed goes above the bar; elsewhere the output is nobody's business here.
     return Progress(
-        *columns, *times, console=Console(stderr=True), disable=disable, transient=True,
-        redirect_stdout=sys.stdout.isatty(), speed_estimate_period=SPEED_PERIOD,
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), Times(), console=Console(stderr=True),
+        transient=True, redirect_stdout=sys.stdout.isatty(),
     )  # fmt: skip
+
+
+def _times(done: int, total: float | None, seconds: float, begun: int = 0) -> str:
+    """Of work that was taken up where `begun` parts were done already."""
+    if not total:
+        return _clock(seconds)
+    left = f", {_clock(seconds * (total - done) / (done - begun))} left" if begun < done < total else ""
+    return f"{done}/{total:g}, {_clock(seconds)}{left}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+from typing import Any
 
 ALIKE = 0.6  # how much of two names has to agree for one to be taken for the other
 TIE = 0.02  # difference of that below which both may be meant
@@ -11,6 +12,38 @@ LISTED = 12  # names that are listed where none is near
 class UsageError(ValueError):
     """A request that is wrong whatever the files hold: an unknown name, a value out of range, options that exclude
     each other. The command line ends with status 2 on it, with 1 on every other failure."""
+
+
+class Incomplete(SystemExit):
+    """The end of work that left something out, which it has told of: `result` is the rest. The status is 1."""
+
+    def __init__(self, result: Any):
+        super().__init__(1)
+        self.result = result
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Raises where the value of an option is smaller than it can be."""
+    if value < least:
+        raise UsageError(f"--{name} {value:g}; expected at least {least:g}. Give --{name} {least:g} or more.")
+
+
+def share(name: str, value: float) -> None:
+    """Raises where the value of an option is no share strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise UsageError(f"--{name} {value:g}; expected a share strictly between 0 and 1, such as --{name} 0.9.")
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raises on the first of the given names that is none of the known ones."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            raise UsageError(f"there is no {what} {name!r}; expected {', '.join(names)}.{_hint(name, names)}")
+
+
+def _hint(name: str, names: list[str]) -> str:
+    return f" {did_you_mean(name, names)}" if nearest(name, names) else " Leave it out, or take one of these."
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -53,7 +53,7 @@ def run_grid(
     workers: int | None = None,
     on: Literal["local", "ray"] = "local",
     address: str | None = None,
-    fresh: bool = False,
+    overwrite: bool = False,
 ) -> Results:
     """The results of every cell, in `folder/cells.jsonl.gz`; what is there already, of fewer seeds too, is kept.
 
@@ -65,8 +65,8 @@ def run_grid(
     texts = [cell_text(cell, names) for group in groups for cell in group.cells]
     _refuse_twice([canonical(group.key) for group in groups], "group")
     _refuse_twice(texts, "cell")
-    with claimed(folder, fresh=fresh):
-        store = opened(folder, config, texts, names, fresh=fresh)
+    with claimed(folder, overwrite=overwrite):
+        store = opened(folder, config, texts, names, overwrite=overwrite)
         if store.complete and not store.holds_whole(texts, names):
             store.unpack([(group.key, group.cells) for group in groups], names)
         if not store.complete:

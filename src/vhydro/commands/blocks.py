@@ -26,6 +26,7 @@ from vhydro.episodes import Episode
 from vhydro.fitted import Fitted, load
 from vhydro.outputs import LOCK, PARTIAL, locked, unfinished, write_whole
 from vhydro.progress import counted
+from vhydro.usage import UsageError, at_least
 
 RUN, DONE, PROBLEMS = "run.json", "done", "problems"
 PROBLEM = {"episode": "string", "error": "string"}
@@ -53,15 +54,16 @@ class Where:
     """Episodes that a worker reads, computes and writes at a time."""
 
     def __post_init__(self):
-        if self.block < 1:
-            raise ValueError(f"--block {self.block}; expected at least one episode.")
+        at_least("block", self.block, 1)
+        if self.workers is not None:
+            at_least("workers", self.workers, 0)
 
     def refuse_without_blocks(self, to: str) -> None:
         """Raises where a place was asked for and nothing is computed in blocks."""
         if self != Where():
-            raise ValueError(
+            raise UsageError(
                 f"--on, --workers, --address or --block with --to {to}, which is computed here in one go; expected "
-                "them with --to parquet."
+                "them with --to parquet. Leave them out, or give --to parquet."
             )
 
 

@@ -16,6 +16,7 @@ from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, load
 from vhydro.report.files import staged, write_json
+from vhydro.usage import at_least, share
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,23 @@ class FilterCommand:
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("beliefs")
     """Folder for beliefs.npz and summary.json, or for the tables."""
-    to: Literal["npz", "parquet"] = "npz"
+    to: Literal["files", "parquet"] = "files"
     """parquet: a table of rows and one of logs, block by block, for any number of logs; needs pyarrow."""
     overwrite: bool = False
     """Replace the tables of another run that are there."""
     level: float = 0.9
-    """Of the intervals."""
+    """Share of readings that the intervals hold, between 0 and 1."""
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     seed: int = 0
+    """Of the particles, for models that need them."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
     where: OmitArgPrefixes[Where] = field(default_factory=Where)
+
+    def __post_init__(self):
+        at_least("seed", self.seed, 0)
+        share("level", self.level)
 
 
 def run_filter(config: FilterCommand) -> list[Belief]:

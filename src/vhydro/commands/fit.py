@@ -1,6 +1,5 @@
 """`vhydro fit LOGS --out MODEL`: a model of robot logs, found without labels and kept in one file."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,7 +7,6 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.commands.mapping import Naming
-from vhydro.commands.rates import of_rate
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
 from vhydro.fitted import Fitted
@@ -16,6 +14,7 @@ from vhydro.fitting import fit
 from vhydro.learning.start import AUTO
 from vhydro.outputs import LOCK, locked, remove_stale
 from vhydro.storage import is_model_file
+from vhydro.usage import at_least
 
 
 @dataclass(frozen=True)
@@ -32,22 +31,26 @@ class FitCommand:
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     refine: bool = True
     """Whether noise and transitions are refined; without it a fit is a quick look."""
-    only_rate: float | None = None
-    """Only logs of this sampling rate in Hz, where there are several."""
     seed: int = 0
+    """Of what is drawn: which logs are held out, where the search starts, particles."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
+
+    def __post_init__(self):
+        at_least("seed", self.seed, 0)
+        if isinstance(self.modes, int):
+            at_least("modes", self.modes, 1)
 
 
 def run_fit(config: FitCommand) -> Fitted:
     """The fitted model, after it was described and kept."""
     refuse_unwritable(config.out)
     view = config.naming.chosen()
-    loud = sys.stderr.isatty()
     with locked(config.out.with_name(f".{config.out.name}{LOCK}"), config.out):
         remove_stale(config.out)
         logs = config.naming.applied(read(config.logs, **vars(config.reading)))
         fitted = fit(
-            of_rate(logs, config.only_rate), modes=config.modes, view=view, refine=config.refine, seed=config.seed,
-            say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
+            logs, modes=config.modes, view=view, refine=config.refine, seed=config.seed,
         )  # fmt: skip
         fitted.save(config.out)
     print(fitted)

@@ -23,6 +23,7 @@ from vhydro.modes.segments import COLUMNS, Segment, as_rows, segments_of, write_
 from vhydro.progress import counted
 from vhydro.report.files import staged
 from vhydro.report.timeline import Stretch, timeline_svg
+from vhydro.usage import at_least
 from vhydro.views import ContactView
 
 CONTACT = ("nothing touches", "something touches")
@@ -47,9 +48,14 @@ class SegmentCommand:
     """Replace a LeRobot dataset or the tables of another run that are there."""
     seed: int = 0
     """Of the particles, for models that need them."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     where: OmitArgPrefixes[Where] = field(default_factory=Where)
+
+    def __post_init__(self):
+        at_least("seed", self.seed, 0)
 
 
 def run_segment(config: SegmentCommand) -> list[list[Segment]]:

@@ -376,9 +376,9 @@ def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch
 def _in_parts(model, proposal, settings, episodes, batch: Batch, keys) -> list[Belief]:
     """Every episode filtered, `PART` at a time: so many fill a machine, and it can be told how far this is."""
     count, out = len(episodes), []
-    tell(STAGE, 0, count if count > PART else None)
     if count <= PART:
         return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes)
+    tell(STAGE, 0, count)
     for first in range(0, count, PART):
         place = np.minimum(np.arange(first, first + PART), count - 1)  # the last part is filled up: one program for all
         some = jax.tree.map(lambda x, place=place: x[place], (batch, keys))

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from vhydro.progress import quiet, tell
+from vhydro.usage import at_least
 from vhydro_audits.collect.worker import Event, interpreter, refuse_existing, run_worker
 
 Family = Literal["tower", "laundry", "search", "bridge"]
@@ -34,8 +35,9 @@ REMEDY = (
 class SawyerConfig:
     """Collect robot-arm episodes on MuJoCo physics, contact forces included, as robomimic-style HDF5."""
 
-    # what is done: stack three cubes, smooth a cloth (slow), clear a blocker away and lift the target, fill a bin
-    family: Annotated[Family, tyro.conf.Positional]
+    # tower: stack three cubes; laundry: smooth a cloth (slow); search: clear a blocker, lift the target; bridge: fill
+    # a bin
+    family: Annotated[tyro.conf.Positional[Family], tyro.conf.arg(metavar="FAMILY")]
     out: Path  # folder for the file, which is named after the family
     episodes: int = 10  # how many to keep
     seed: int = 0  # of places, motions and noise: the same seed gives the same arrays
@@ -44,10 +46,8 @@ class SawyerConfig:
     overwrite: bool = False  # replace a file of an earlier run
 
     def __post_init__(self):
-        if self.episodes < 1:
-            raise ValueError(f"episodes is {self.episodes}; expected at least 1.")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}; expected 0 or more.")
+        at_least("episodes", self.episodes, 1)
+        at_least("seed", self.seed, 0)
 
     @property
     def file(self) -> Path:
