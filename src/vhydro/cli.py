@@ -1,12 +1,23 @@
 """The command line: parses, then calls one library function per verb."""
 
+import errno
+import json
+import os
+import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
+from typing import Any, NoReturn
 
 from vhydro.interrupts import interruptible, stop
 from vhydro.printable import printable_lines
-from vhydro.report.files import version
+from vhydro.progress import on_terminal, quiet, tell
+from vhydro.report.files import plain, version
+from vhydro.usage import UsageError, did_you_mean
+
+FAILED, MISUSED, UNREAD = 1, 2, 141  # the last: as of a process that wrote where nobody reads
+TRACEBACK = "VHYDRO_TRACEBACK"  # environment variable: a fault of the program is shown whole
 
 # Every verb: what it does, its module, its configuration and its function. A module is imported when its verb
 # is used, so that help comes at once.
@@ -97,68 +108,208 @@ VERBS = {
         "SawyerConfig",
         "collect_sawyer",
     ),
+    "completion": (
+        "Print what completes `vhydro` in a shell.",
+        "vhydro.completion",
+        "CompletionCommand",
+        "run_completion",
+    ),
 }
-ABOUT = "Support-safe filtering of contact dynamics. `vhydro --version` prints the version."
+ABOUT = "Support-safe filtering of contact dynamics, contact segments and readable laws, from robot logs."
+AFTER = """`vhydro VERB --help` shows the options of a verb, `vhydro --version` the version.
+
+Exit status:
+  0    it is done
+  1    it failed: a file is missing or damaged, the logs do not allow it, the disk is full
+  2    it was asked for wrongly: the command line cannot be meant, whatever the files hold
+  130  it was stopped by Ctrl-C; nothing half-written is left
+
+Results go to stdout (with --json as one JSON document), errors and progress to stderr."""
 GROUPS = {
     "audit": "Hold every claim against peers and the paper.",
     "data": "Read, inspect and convert logs.",
     "collect": "Record demonstrations in simulators.",
 }
+FORMER = {"learn": "fit"}  # verbs of older versions, and what they are now
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one verb; a mistake of the user's ends it with one line and status 2, an interrupt with status 130."""
+    """Runs one verb and ends with its status: 1 where it failed, 2 where it was asked for wrongly, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given in (["--version"], ["-V"]):
-        print(f"vhydro {version()}")
-        return
     with interruptible(last=arguments is None) as interrupt:
         try:
-            _run(given or ["--help"])
-        except (ValueError, OSError, FloatingPointError) as error:  # the last: a fit that left the numbers
-            if interrupt.came:
-                stop()
-            print(f"vhydro: {printable_lines(str(error))}", file=sys.stderr)
-            sys.exit(2)
+            _finished(given)
         except BaseException as error:
             # Whatever an interrupt turns into on its way, such as a failed import: it is still an interrupt.
             if interrupt.came or isinstance(error, KeyboardInterrupt):
                 stop()
-            raise
+            if isinstance(error, SystemExit):
+                raise
+            _end(error)
         if interrupt.came:
             stop()
 
 
-def _run(given: list[str]) -> None:
+def _finished(given: Sequence[str]) -> None:
+    """Runs a verb to its end, its output included: a full disk is told in words, and not when the interpreter goes."""
+    try:
+        with on_terminal():
+            run(given)
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+
+
+def _end(error: BaseException) -> NoReturn:
+    """Ends the process with the error in a line or two, and its status."""
+    if isinstance(error, BrokenPipeError) and not _is_read():
+        sys.exit(UNREAD)
+    told = printable_lines(_told(error))
+    _drop_output()
+    print(told if told.startswith(("vhydro ", "vhydro: ")) else f"vhydro: {told}", file=sys.stderr)
+    sys.exit(MISUSED if isinstance(error, UsageError) else FAILED)
+
+
+def _is_read() -> bool:
+    """Whether anybody still reads the output; if nobody does, it goes nowhere from now on."""
+    try:
+        sys.stdout.flush()
+        waiting = select.poll()
+        waiting.register(sys.stdout.fileno(), 0)
+        if not waiting.poll(0):
+            return True
+    except (OSError, ValueError, AttributeError):  # closed, or no file, or a system without polls
+        pass
+    _drop_output()
+    return False
+
+
+def _drop_output() -> None:
+    """What could not be written is not tried again when the interpreter goes."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# What to do about what the system says of a file.
+REMEDIES = {
+    errno.ENOSPC: "Free some space on that disk, or write elsewhere with --out.",
+    errno.EDQUOT: "Free some of your quota, or write elsewhere with --out.",
+    errno.EFBIG: "Write where larger files are allowed, with --out.",
+    errno.EROFS: "Write elsewhere, with --out.",
+    errno.EACCES: "Change its permissions, or give a place of your own.",
+    errno.EPERM: "Change its permissions, or give a place of your own.",
+    errno.ENOENT: "Check the path.",
+    errno.ENOTDIR: "Check the path: a part of it is a file.",
+    errno.EISDIR: "Give a file.",
+    errno.EMFILE: "Allow more open files with `ulimit -n`, or give fewer logs at a time.",
+    errno.ENAMETOOLONG: "Give a shorter name.",
+}
+
+
+def _told(error: BaseException) -> str:
+    """What a user is told of an error; what this program raises on purpose says it all itself."""
+    if isinstance(error, OSError) and error.errno is not None:
+        where = error.filename if isinstance(error.filename, str | bytes) else "a file or the output"
+        remedy = REMEDIES.get(error.errno, "Check the path and the disk.")
+        return f"{os.fsdecode(where)}: {error.strerror or os.strerror(error.errno)}. {remedy}"
+    if isinstance(error, MemoryError):
+        return (
+            "memory is full. Give fewer or shorter logs at a time (--episodes 0:20), or --to parquet with --workers 1."
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "vhydro":
+        return f"the package {error.name} is missing; install it: pip install {error.name.partition('.')[0]}."
+    if isinstance(error, ValueError | OSError | FloatingPointError) or type(error).__module__.startswith("vhydro"):
+        return str(error)
+    if os.environ.get(TRACEBACK):
+        raise error
+    words = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"this should not have happened ({words:.300}). Please report it, with what {TRACEBACK}=1 shows of it."
+
+
+def run(given: Sequence[str]) -> Any:
+    """What the function of a verb returns, after its arguments were parsed."""
+    words = list(given) or ["--help"]
+    if words in (["--version"], ["-V"]):
+        print(f"vhydro {version()}")
+        return None
+    if words[0] == "help":
+        words = [*words[1:], "--help"]
+    group = words[0] if words[0] in GROUPS else ""
+    rest = (words[1:] or ["--help"]) if group else words
+    if rest[0] in ("-h", "--help"):
+        return _help(group)
+    verb = f"{group} {rest[0]}".strip()
+    if verb not in VERBS:
+        raise UsageError(_no_verb(group, rest[0]))
+    from vhydro.arguments import parsed
+
+    _, module, configuration, function = VERBS[verb]
+    home = import_module(module)
+    config = parsed(getattr(home, configuration), verb, rest[1:])
+    tell(f"vhydro {verb}")
+    work = getattr(home, function)
+    return _answered(verb, work, config) if getattr(config, "json", False) else work(config)
+
+
+def _answered(verb: str, work: Callable[[Any], Any], config: Any) -> Any:
+    """What the work returns, after its document was printed on stdout and everything else on stderr."""
+    from vhydro.commands import documents
+
+    end = None
+    with redirect_stdout(sys.stderr):
+        try:
+            result = work(config)
+        except SystemExit as error:  # it is told what was left out, and the rest is there
+            result, end = getattr(error, "result", None), error
+    document = getattr(documents, f"{verb.split()[-1]}_document")(config, result)
+    quiet()
+    print(json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False))
+    if end is not None:
+        raise end
+    return result
+
+
+def offered(group: str = "") -> dict[str, str]:
+    """The words that may follow `vhydro`, or one of its groups, and what each is about."""
+    if group:
+        return {name.split()[1]: text for name, (text, *_) in VERBS.items() if name.startswith(f"{group} ")}
+    return {name.split()[0]: GROUPS.get(name.split()[0], text) for name, (text, *_) in VERBS.items()}
+
+
+def _no_verb(group: str, word: str) -> str:
+    called = f"vhydro {group}".strip()
+    if word.startswith("-"):
+        return f"{called}: there is no option {word} here; options follow a verb, such as `vhydro fit LOGS --modes 3`."
+    if not group and word in FORMER:
+        return f"vhydro: there is no verb {word!r} any more. Use `vhydro {FORMER[word]}`."
+    elsewhere = [name for name in VERBS if name.split()[-1] == word]
+    hint = f"Did you mean `vhydro {elsewhere[0]}`?" if elsewhere else did_you_mean(word, offered(group))
+    return f"{called}: there is no verb {word!r}. {hint} `{called} --help` lists them."
+
+
+def _help(group: str) -> None:
+    """Prints what a group, or the whole program, offers."""
     import tyro
 
-    group = given[0] if given[0] in GROUPS else ""
-    words = given[1:] or ["--help"] if group else given
-    offered = {name.removeprefix(group).strip(): name for name in VERBS if name.partition(" ")[0] == group} or {
-        name.partition(" ")[0]: name for name in VERBS
-    }
-    verb = offered.get(words[0])
-    config = tyro.extras.subcommand_cli_from_dict(
-        {word: _configuration(word, name, used=name == verb) for word, name in offered.items()},
-        prog=f"vhydro {group}".strip(),
-        description=GROUPS.get(group, ABOUT),
-        args=words,
-    )
-    assert verb is not None  # otherwise parsing has ended in help or an error
-    _, module, _, function = VERBS[verb]
-    getattr(import_module(module), function)(config)
+    def stub(text: str):
+        def unused() -> None: ...
 
+        unused.__doc__ = text
+        return unused
 
-def _configuration(word: str, name: str, *, used: bool):
-    """The configuration class of a verb; of one that is not used, only its description."""
-    text, module, configuration, _ = VERBS[name]
-    if used:
-        return getattr(import_module(module), configuration)
-
-    def unused() -> None: ...
-
-    unused.__doc__ = GROUPS.get(word, text)
-    return unused
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            {word: stub(text) for word, text in offered(group).items()},
+            prog=f"vhydro {group}".strip(),
+            description=GROUPS.get(group, ABOUT),
+            args=["--help"],
+        )
+    finally:
+        print(AFTER if not group else f"`vhydro {group} VERB --help` shows the options of a verb.")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from vhydro.report.files import plain, staged, version, write_json
 from vhydro.storage import save
 from vhydro.systems import Puck, Simulation, simulate, to_episodes
 from vhydro.training import Fit, Parts, TrainingConfig, fit
+from vhydro.usage import UsageError, at_least, share
 
 # Bumpers soft enough that a contact lasts about nine samples.
 PUCK = Puck(
@@ -67,15 +68,12 @@ class DemoConfig:
 
     def __post_init__(self):
         for name in ("model_steps", "guide_steps", "test", "burst", "particles", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
-        if self.train < 3:
-            raise ValueError(f"train is {self.train}; expected at least 3 episodes, one third of them to validate.")
+            at_least(name.replace("_", "-"), getattr(self, name), 1)
+        at_least("train", self.train, 3)  # one third of them validate
         for name in ("occlusion", "promise"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected a share strictly between 0 and 1.")
+            share(name, getattr(self, name))
         if not 0 <= self.guide_occlusion < 1:
-            raise ValueError(f"guide_occlusion is {self.guide_occlusion}; expected a share in [0, 1).")
+            raise UsageError(f"--guide-occlusion {self.guide_occlusion:g}; expected a share in [0, 1), such as 0.")
 
     @property
     def tolerance(self) -> float:

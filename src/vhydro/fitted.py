@@ -26,6 +26,7 @@ from vhydro.modes.readings import Readings, readings
 from vhydro.modes.segments import Segment, segments_of
 from vhydro.planning import HybridDynamics, LawDynamics, Plan, Planner, Task, hybrid_dynamics, law_dynamics, mppi
 from vhydro.printable import printable_json
+from vhydro.progress import counted
 from vhydro.proposal import ConditionedProposal, Proposal
 from vhydro.smoother import PARTICLES, smooth_log
 from vhydro.storage import ModelFileError, save
@@ -115,7 +116,7 @@ class Fitted:
     def segments(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> list[list[Segment]]:
         """The stretches of one mode each of every log, with how sure the model is of them."""
         every = [logs] if isinstance(logs, Episode) else list(logs)
-        beliefs = [self.smooth(log, seed=seed) for log in every]
+        beliefs = [self.smooth(log, seed=seed) for log in counted(every, "cutting logs")]
         return [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
 
     def contacts(self, log: Episode, belief: Belief | None = None, *, seed: int = 0) -> Readings:
@@ -147,7 +148,7 @@ class Fitted:
                 f"{MechanicsView.example}."
             )
         every = [logs] if isinstance(logs, Episode) else list(logs)
-        beliefs = [self.smooth(log, seed=seed) for log in every]
+        beliefs = [self.smooth(log, seed=seed) for log in counted(every, "finding the modes of logs")]
         return mechanics_laws(self.view, [self.see(log) for log in every], beliefs, self.law, estimator=estimator)
 
     def dynamics(

@@ -20,6 +20,7 @@ from vhydro.learning.plain import plain_start
 from vhydro.learning.start import AUTO, Start
 from vhydro.model import HybridModel
 from vhydro.occlusion import occlude
+from vhydro.progress import tell
 from vhydro.proposal import ConditionedProposal, Proposal, amortized_proposal
 from vhydro.training import DivergedError, Parts, TrainingConfig
 from vhydro.training import fit as train_parts
@@ -87,10 +88,9 @@ def fit(
     >>> fitted = vhydro.fit(vhydro.read("logs/"))
     >>> print(fitted)
     """
-    tell = say or (lambda _: None)
     division = _divided(_checked_logs(logs), validation, seed)
     chosen, why = _view(view, division.train)
-    options = {"refinement": Refinement() if refine else None, "calibrate": calibrate, "seeds": (seed,), "say": tell}
+    options = {"refinement": Refinement() if refine else None, "calibrate": calibrate, "seeds": (seed,), "say": say}
     return fit_divisions([division], chosen, modes=modes, why=why, **options)[0]
 
 
@@ -104,24 +104,31 @@ def fit_divisions(
     calibrate: bool = True,
     length: int | None = None,
     why: str = "as given",
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] | None = None,
 ) -> list[Fitted]:
     """A model of every division of logs, all refined as one program; `fit` is this for one division.
 
     Models that are refined together have the same number of modes. `length` is the number of rows that logs are padded
     to, so that divisions of one dataset share a program.
     """
-    say(f"finding modes through the {view.kind} view")
+    _begin(f"finding modes through the {view.kind} view", say)
     found = [_start(view, division, modes, seed) for division, seed in zip(divisions, seeds, strict=True)]
     seen = [Division(*([view(e) for e in part] for part in division)) for division in divisions]
     parts = [Parts(one.model, ConditionedProposal()) for one in found]
     said = ["not refined: modes and noise are those of the switching regression"] * len(found)
     if refinement is not None:
-        say("refining noise and transitions")
+        _begin("refining noise and transitions", say)
         parts, said = refined(parts, view, seen, seeds, refinement, length)
-    say("calibrating" if calibrate else "scoring")
+    _begin("calibrating" if calibrate else "scoring", say)
     each = zip(divisions, seen, found, parts, said, seeds, strict=True)
     return [_finished(d, s, f, p, line, view, why, calibrate, seed) for d, s, f, p, line, seed in each]
+
+
+def _begin(stage: str, say: Callable[[str], None] | None) -> None:
+    """Says that a stage begins, to whoever asked or listens."""
+    tell(stage)
+    if say is not None:
+        say(stage)
 
 
 def _finished(

@@ -1,6 +1,7 @@
 """Fitting a model and its guide to partly hidden logs; seeds are one axis of one program."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -13,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vhydro.episodes import Batch, Episode, pad
 from vhydro.filter import FilterSettings
@@ -29,11 +29,14 @@ from vhydro.objective import (
     mean_log_evidence,
 )
 from vhydro.occlusion import channel_groups, visible
+from vhydro.progress import on_terminal, tell
 from vhydro.proposal import Proposal
 from vhydro.storage import load_notes, load_tree, save_tree
 
 # Units of the log and what is declared impossible are never learned.
 ALWAYS_FROZEN = ("model.shift", "model.scale", "model.action_scale", "model.calibration", "model.kernel.drive.geometry")
+STRIDE = 10  # steps between two words about progress
+STAGE = "training steps"
 
 
 @dataclass(frozen=True)
@@ -269,14 +272,14 @@ def fit(
     config: TrainingConfig = TrainingConfig(),
     checkpoint: str | Path | None = None,
     length: int | None = None,
-    progress: bool = True,
+    progress: bool = False,
 ) -> Fit:
     """The fitted model and guide with the best validation score over `config.seeds` restarts.
 
     `start` makes the parameters of one seed from a key, or is a list of them. Episodes are those of all seeds, or a
     list for every seed. They are padded to `length` rows, by default the longest's; with it, what a seed draws does not
     depend on the episodes of other seeds. With `checkpoint`, the run is saved at every validation and, called again
-    with the same arguments, goes on where it was stopped.
+    with the same arguments, goes on where it was stopped. With `progress`, a bar is shown on a terminal.
     """
     starts = _starts(start, config.seeds * config.candidates, key)
     first = _refuse_unfit(starts[0], train, validation, config)
@@ -292,7 +295,8 @@ def fit(
     before = weights, state.best_episodes
     if path is not None and path.exists():
         state = _resumed(path, state, notes)
-    state = _run(program, state, key, path, progress, notes)
+    with on_terminal() if progress else nullcontext():
+        state = _run(program, state, key, path, notes)
     return _result(_unless_worth_it(state, *before), rest)
 
 
@@ -444,28 +448,29 @@ def _plain(config: TrainingConfig) -> dict:
     )
 
 
-def _run(program: _Program, state: State, key, path: Path | None, progress: bool, notes: dict) -> State:
+def _run(program: _Program, state: State, key, path: Path | None, notes: dict) -> State:
     config = program.config
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, disable=not progress) as bar:
-        task = bar.add_task("fit", total=config.steps, completed=int(state.step))
-        while int(state.step) < config.steps:
-            count = min(config.validate_every, config.steps - int(state.step))
-            state = _advanced(program, state, key, count)
-            if path is not None:
-                save_tree(path, state, notes)
-            score = np.asarray(state.best_score).max()
-            bar.update(task, completed=int(state.step), description=f"fit  validation {score:.4f}")
-            if bool(state.diverged.all()):
-                raise DivergedError(_where_diverged(state, config, path), _last_good(state, program.rest))
+    tell(STAGE, int(state.step), config.steps)
+    while int(state.step) < config.steps:
+        count = min(config.validate_every, config.steps - int(state.step))
+        state = _advanced(program, state, key, count)
+        if path is not None:
+            save_tree(path, state, notes)
+        if bool(state.diverged.all()):
+            raise DivergedError(_where_diverged(state, config, path), _last_good(state, program.rest))
     return state
 
 
 def _advanced(program: _Program, state: State, key, count: int) -> State:
     check = int(state.step) // program.config.validate_every
-    weights, optimiser, diverged, value = program.block(
-        state.weights, state.optimiser, state.diverged, state.step, key, count=count
-    )
+    weights, optimiser, diverged, step = state.weights, state.optimiser, state.diverged, state.step
+    values = []
+    for first in range(0, count, STRIDE):
+        some = min(STRIDE, count - first)
+        weights, optimiser, diverged, value = program.block(weights, optimiser, diverged, step, key, count=some)
+        step, values = step + some, [*values, some * np.asarray(value)]
+        tell(STAGE, int(step), program.config.steps)
+    value = jnp.asarray(sum(values) / count, state.training.dtype)
     episodes = program.validate(weights, _validation_key(key))
     score = episodes.sum(1)
     better = score > state.best_score  # False for NaN

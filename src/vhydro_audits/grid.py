@@ -14,12 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from vhydro import places
+from vhydro.progress import tell
 from vhydro_audits.store import Store, as_json, canonical, cell_text, claimed, opened
-
-SPEED_PERIOD = 3600.0  # seconds over which the time left is estimated: groups take minutes
 
 Work = Callable[[dict, dict], list[dict]]
 
@@ -56,8 +53,7 @@ def run_grid(
     workers: int | None = None,
     on: Literal["local", "ray"] = "local",
     address: str | None = None,
-    progress: bool = True,
-    fresh: bool = False,
+    overwrite: bool = False,
 ) -> Results:
     """The results of every cell, in `folder/cells.jsonl.gz`; what is there already, of fewer seeds too, is kept.
 
@@ -69,8 +65,8 @@ def run_grid(
     texts = [cell_text(cell, names) for group in groups for cell in group.cells]
     _refuse_twice([canonical(group.key) for group in groups], "group")
     _refuse_twice(texts, "cell")
-    with claimed(folder, fresh=fresh):
-        store = opened(folder, config, texts, names, fresh=fresh)
+    with claimed(folder, overwrite=overwrite):
+        store = opened(folder, config, texts, names, overwrite=overwrite)
         if store.complete and not store.holds_whole(texts, names):
             store.unpack([(group.key, group.cells) for group in groups], names)
         if not store.complete:
@@ -79,8 +75,8 @@ def run_grid(
             keys = [group.key for group in waiting]
             place = places.answers(question, keys, on=on, workers=workers, address=address)
             store.begin()
-            with closing(place) as answers, _bar(progress) as bar:
-                failures = _kept(answers, waiting, store, names, bar, total=len(texts))
+            with closing(place) as answers:
+                failures = _kept(answers, waiting, store, names, total=len(texts))
             _refuse_failed(failures, len(groups), folder)
             store.finish([group.key for group in groups], names)
     run = store.run
@@ -112,33 +108,27 @@ def _refuse_twice(texts: Sequence[str], what: str) -> None:
         raise ValueError(f"{what} {text} is {count} times in the grid; expected once.")
 
 
-def _bar(progress: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    return Progress(*columns, *times, disable=not progress, speed_estimate_period=SPEED_PERIOD)
-
-
 def _kept(
     answers: places.Answers,
     groups: Sequence[Group],
     store: Store,
     names: Sequence[str],
-    bar: Progress,
     *,
     total: int,
 ) -> dict[str, str]:
     """Why groups failed, by their key, after all others were kept."""
     failures: dict[str, str] = {}
-    task = bar.add_task("cells", total=total, completed=total - sum(len(group.cells) for group in groups))
+    done = total - sum(len(group.cells) for group in groups)
+    tell("cells", done, total)
     for position, (records, error, device) in answers:
         group = groups[position]
         reason = error if records is None else _mismatch(group, records, names)
         if records is None or reason:
             failures[canonical(group.key)] = reason
-            bar.update(task, description=f"cells, {len(failures)} groups failed")
             continue
         store.keep(group.key, records, device)
-        bar.advance(task, len(group.cells))
+        done += len(group.cells)
+        tell("cells" + (f", {len(failures)} groups failed" if failures else ""), done, total)
     return failures
 
 

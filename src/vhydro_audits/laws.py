@@ -19,6 +19,7 @@ from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover_from
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro.laws.writing import text
+from vhydro.usage import UsageError, at_least, refuse_unknown
 from vhydro_audits.baselines.sindy import Method, sindy
 from vhydro_audits.grid import Group, run_grid
 from vhydro_audits.laws_new import NEW, NEW_METHODS, new_keys, new_work
@@ -47,19 +48,35 @@ class LawsAuditConfig:
     """`vhydro audit laws`: four systems with known equations, all seeds, every condition, every method."""
 
     out: Path = Path("results/laws")  # where cells, summary, figures and page go
-    seeds: int = 20
-    systems: tuple[str, ...] = tuple(SYSTEMS)  # of the family `four` …
-    new: tuple[str, ...] = LAWS.families["new"]  # … and of the family `new`
-    sources: tuple[Literal["given", "filtered"], ...] = ("given", "filtered")
+    seeds: int = 20  # each with noise, gaps and labels of its own
+    tasks: tuple[str, ...] = ()  # of the families `four` and `new`; all of them if not given
+    sources: tuple[Literal["given", "filtered"], ...] = ("given", "filtered")  # where modes come from: truth or a fit
     peers: bool = True  # PySINDy beside ours; needs the extra `peers`
     quick: bool = False  # one seed, two conditions, puck, block and bowl: a small honest run that says it is one
-    episodes: int = 20
+    episodes: int = 20  # that a law is found from
     steps: int = 1000  # of each episode …
     dt: float = 0.005  # … in seconds
     workers: int | None = None  # processes; 0: this one
-    on: Literal["local", "ray"] = "local"
-    address: str | None = None  # of a Ray cluster
-    fresh: bool = False  # begin anew where results of another configuration are
+    on: Literal["local", "ray"] = "local"  # this machine, or a Ray cluster
+    address: str | None = None  # of the Ray cluster; an embedded one if not given
+    overwrite: bool = False  # begin anew where results of another configuration are
+
+    def __post_init__(self):
+        for name in ("seeds", "episodes", "steps"):
+            at_least(name, getattr(self, name), 1)
+        if not self.dt > 0:
+            raise UsageError(f"--dt {self.dt:g}; expected a positive number of seconds, such as --dt 0.005.")
+        refuse_unknown(self.tasks, (*SYSTEMS, *LAWS.families["new"]), "task")
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """The systems of the family `four` that are asked for."""
+        return tuple(t for t in SYSTEMS if not self.tasks or t in self.tasks)
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """Those of the family `new`."""
+        return tuple(t for t in LAWS.families["new"] if not self.tasks or t in self.tasks)
 
 
 def run_laws_audit(config: LawsAuditConfig) -> Path:
@@ -76,7 +93,7 @@ def run_laws_audit(config: LawsAuditConfig) -> Path:
         workers=config.workers,
         on=config.on,
         address=config.address,
-        fresh=config.fresh,
+        overwrite=config.overwrite,
     )
     seeds = len({cell["seed"] for cell in results.cells})
     write_summary(

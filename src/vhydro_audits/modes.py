@@ -12,6 +12,7 @@ from vhydro.data.dataset import split
 from vhydro.episodes import Episode
 from vhydro.modes.metrics import scores
 from vhydro.modes.segments import run_starts
+from vhydro.usage import UsageError, at_least, refuse_unknown
 from vhydro_audits.grid import Group, run_grid
 from vhydro_audits.labels import ContactLabeller, ProxyLabeller, fit_contact_labeller, fit_proxy_labeller
 from vhydro_audits.labels.proxy import score
@@ -55,21 +56,19 @@ class ModesAuditConfig:
     """This machine, or a Ray cluster."""
     address: str | None = None
     """Of the Ray cluster; an embedded one if not given."""
-    fresh: bool = False
+    overwrite: bool = False
     """Begin anew where results of another configuration are."""
 
     def __post_init__(self):
         for name in ("seeds", "burst"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+            at_least(name, getattr(self, name), 1)
         if self.quick and (self.data, self.seeds) != (None, 20):
-            raise ValueError(
+            raise UsageError(
                 f"--quick always runs {QUICK_SEEDS} seeds on the shipped sample; it goes with neither --data nor "
                 "--seeds. Leave those out, or leave out --quick."
             )
         known = [t for f in self.families for t in FAMILIES[f]]
-        if unknown := [t for t in self.tasks if t not in known]:
-            raise ValueError(f"no task {', '.join(unknown)} in family {self.family}; there are {', '.join(known)}.")
+        refuse_unknown(self.tasks, known, f"task in --family {self.family}")
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -87,7 +86,7 @@ def run_modes_audit(config: ModesAuditConfig) -> Path:
     from vhydro_audits.pages.modes import write_modes_page
 
     if config.data is None and not config.quick:
-        raise ValueError(
+        raise UsageError(
             "a full run needs --data FOLDER with the recorded logs of every task (record them with `vhydro collect`). "
             "For a small run on the shipped sample use --quick."
         )
@@ -96,7 +95,9 @@ def run_modes_audit(config: ModesAuditConfig) -> Path:
     if few := [t for t in tasks if len(logs_of(t, data)) < 3]:
         raise ValueError(f"there are too few logs of {', '.join(few)} to divide; expected three. Name other --tasks.")
     if mute := [t for t in tasks if not logs_of(t, data)[0].contacts]:
-        raise ValueError(f"the logs of {', '.join(mute)} have no contact forces; expected them, to score by.")
+        raise ValueError(
+            f"the logs of {', '.join(mute)} have no contact forces; expected them, to score by. Name other --tasks."
+        )
     for peer in ("hmmlearn", "ruptures"):
         if find_spec(peer) is None:
             raise ValueError(f"{peer} is not installed; expected it, for the peers. Run `pip install 'vhydro[peers]'`.")
@@ -104,7 +105,7 @@ def run_modes_audit(config: ModesAuditConfig) -> Path:
     plain = {"data": data, "burst": config.burst, "logs": logs}
     results = run_grid(
         groups(config), work, plain, config.out,
-        workers=config.workers, on=config.on, address=config.address, fresh=config.fresh,
+        workers=config.workers, on=config.on, address=config.address, overwrite=config.overwrite,
     )  # fmt: skip
     seeds = len({cell["seed"] for cell in results.cells})
     found = summary_rows(MODES, results.cells)

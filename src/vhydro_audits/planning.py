@@ -14,6 +14,7 @@ from vhydro.laws.recover import LawsConfig, recover_from
 from vhydro.laws.tracks import prepared
 from vhydro.planning import certify, fitted, known, mppi
 from vhydro.planning.energy import energy_bound, storage
+from vhydro.usage import at_least, refuse_unknown, share
 from vhydro_audits.grid import Group, run_grid
 from vhydro_audits.laws_truth import problem_of, trial, true_law
 from vhydro_audits.planning_truth import (
@@ -41,18 +42,26 @@ class PlanningAuditConfig:
 
     out: Path = Path("results/planning")  # where cells and summary go
     first_seed: int = 100  # seeds 0 to 9 were for tuning
-    seeds: int = 20
-    tasks: tuple[str, ...] = tuple(SETTINGS)
+    seeds: int = 20  # each with a law and problems of its own
+    tasks: tuple[str, ...] = tuple(SETTINGS)  # systems whose equations are known
     problems: int = 6  # starts and goals of each seed
     executions: int = 500  # of every plan
-    delta: float = 0.3
-    beta: float = 0.05  # of every proof
+    delta: float = 0.3  # largest chance of failure to be proven
+    beta: float = 0.05  # chance that the proof is wrong
     noise: float = 0.01  # of the sensors that laws were recovered with, relative to the positions' spread
     quick: bool = False  # two seeds, two problems: a small honest run that says it is one
     workers: int | None = None  # processes; 0: this one
-    on: Literal["local", "ray"] = "local"
-    address: str | None = None  # of a Ray cluster
-    fresh: bool = False  # begin anew where results of another configuration are
+    on: Literal["local", "ray"] = "local"  # this machine, or a Ray cluster
+    address: str | None = None  # of the Ray cluster; an embedded one if not given
+    overwrite: bool = False  # begin anew where results of another configuration are
+
+    def __post_init__(self):
+        for name in ("seeds", "problems", "executions"):
+            at_least(name, getattr(self, name), 1)
+        at_least("first-seed", self.first_seed, 0)
+        share("delta", self.delta)
+        share("beta", self.beta)
+        refuse_unknown(self.tasks, SETTINGS, "task")
 
 
 def run_planning_audit(config: PlanningAuditConfig) -> Path:
@@ -63,7 +72,7 @@ def run_planning_audit(config: PlanningAuditConfig) -> Path:
     plain = {name: getattr(config, name) for name in names} | ({"problems": 2} if config.quick else {})
     results = run_grid(
         groups(config), work, plain, config.out,
-        workers=config.workers, on=config.on, address=config.address, fresh=config.fresh,
+        workers=config.workers, on=config.on, address=config.address, overwrite=config.overwrite,
     )  # fmt: skip
     seeds = len({cell["seed"] for cell in results.cells})
     rows = summary_rows(results.cells)

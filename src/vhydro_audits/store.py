@@ -29,7 +29,7 @@ from vhydro.report.files import plain, version
 RUN, GROUPS, CELLS, PLAIN_CELLS = "run.json", "cells", "cells.jsonl.gz", "cells.jsonl"
 PAGES = ("summary.json", "index.html")  # what is made of the cells
 SHOWN = 5  # differences named in an error
-REMEDY = "Pass --fresh to discard what is there, or give another folder."
+REMEDY = "Give --overwrite to discard what is there, or another --out."
 
 
 def canonical(value: Any) -> str:
@@ -192,24 +192,24 @@ def _compressed(content: bytes) -> bytes:
 
 
 @contextmanager
-def claimed(folder: Path, *, fresh: bool = False) -> Iterator[None]:
+def claimed(folder: Path, *, overwrite: bool = False) -> Iterator[None]:
     """The folder is there, and this process alone writes results into it."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; expected a folder for the results. Give another one.")
     foreign = [name for name in PAGES if (folder / name).exists()]
-    if foreign and not (folder / RUN).exists() and not fresh:
+    if foreign and not (folder / RUN).exists() and not overwrite:
         raise ValueError(f"{folder} has {', '.join(foreign)} but no {RUN}, so they are of something else. {REMEDY}")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK, folder):
         yield
 
 
-def opened(folder: Path, config: dict, cells: Sequence[str], names: Sequence[str], *, fresh: bool) -> Store:
+def opened(folder: Path, config: dict, cells: Sequence[str], names: Sequence[str], *, overwrite: bool) -> Store:
     """The folder, ready to take this grid up where it was left; results of another configuration are refused.
 
     `cells` are the texts of the grid's cells (`cell_text`), `names` what a cell is named by.
     """
-    if fresh:
+    if overwrite:
         _discard(folder)
     for leftover in (*folder.glob(f".*{PARTIAL}"), *folder.glob(f"{GROUPS}/.*{PARTIAL}")):
         leftover.unlink()

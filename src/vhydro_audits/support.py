@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vhydro.occlusion import channel_groups
+from vhydro.usage import UsageError, at_least, refuse_unknown
 from vhydro_audits import support_loss
 from vhydro_audits.grid import Group, run_grid
 from vhydro_audits.spec import SUPPORT
@@ -39,7 +40,7 @@ FAMILIES = SUPPORT.families
 class SupportAuditConfig:
     """`vhydro audit support`: filters that differ in how they keep branches alive, from full sight to 90 % dark."""
 
-    family: Literal["contact", "sawyer", "both"] = "both"  # four simulated tasks each
+    family: Literal["contact", "sawyer", "all"] = "all"  # four simulated tasks each
     # matched: trained at all levels; shift: at up to 25 % hidden; lit: in full light, tested in dark spells three times
     # as long; plain: as lit, trained longer, no look-ahead, one task a family
     regime: Literal["matched", "shift", "lit", "plain", "all"] = "all"
@@ -57,26 +58,27 @@ class SupportAuditConfig:
     workers: int | None = None  # processes; 0: this one
     on: Literal["local", "ray"] = "local"  # this machine, or a Ray cluster
     address: str | None = None  # of the Ray cluster; an embedded one if not given
-    fresh: bool = False  # begin anew where results of another configuration are
+    overwrite: bool = False  # begin anew where results of another configuration are
 
     def __post_init__(self):
         for name in ("seeds", "particles", "steps", "burst"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+            at_least(name, getattr(self, name), 1)
         if not self.sensor_noise > 0:
-            raise ValueError(f"sensor_noise is {self.sensor_noise}; expected a positive number of metres.")
+            raise UsageError(
+                f"--sensor-noise {self.sensor_noise:g}; expected a positive number of metres, such as "
+                "--sensor-noise 0.005."
+            )
         if self.quick and (self.data, self.seeds, self.steps) != (None, 20, 200):
-            raise ValueError(
+            raise UsageError(
                 f"--quick always runs {QUICK['seeds']} seeds of {QUICK['steps']} steps on the shipped sample; it goes "
                 "with none of --data, --seeds and --steps. Leave those out, or leave out --quick."
             )
         known = [t for f in self.families for t in FAMILIES[f]]
-        if unknown := [t for t in self.tasks if t not in known]:
-            raise ValueError(f"no task {', '.join(unknown)} in family {self.family}; there are {', '.join(known)}.")
+        refuse_unknown(self.tasks, known, f"task in --family {self.family}")
 
     @property
     def families(self) -> tuple[str, ...]:
-        named = {"contact": ("contact",), "sawyer": ("sawyer-bridge",), "both": tuple(FAMILIES)}
+        named = {"contact": ("contact",), "sawyer": ("sawyer-bridge",), "all": tuple(FAMILIES)}
         return named[self.family]
 
     @property
@@ -95,7 +97,7 @@ def run_support_audit(config: SupportAuditConfig) -> Path:
     from vhydro_audits.pages.support import write_support_page
 
     if config.data is None and not config.quick:
-        raise ValueError(
+        raise UsageError(
             "a full run needs --data FOLDER with the recorded logs of every task (record them with `vhydro collect`). "
             "For a small run on the shipped sample use --quick."
         )
@@ -106,7 +108,7 @@ def run_support_audit(config: SupportAuditConfig) -> Path:
     plain = _plain(config, sorted({g.key["task"] for g in asked}))
     results = run_grid(
         asked, work, plain, config.out,
-        workers=config.workers, on=config.on, address=config.address, fresh=config.fresh,
+        workers=config.workers, on=config.on, address=config.address, overwrite=config.overwrite,
     )  # fmt: skip
     seeds = len({cell["seed"] for cell in results.cells})
     write_summary(config.out, meta(results, seeds) | {"quick": config.quick}, summary_rows(SUPPORT, results.cells))

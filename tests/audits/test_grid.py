@@ -21,7 +21,7 @@ COUNT = 5
 
 
 def run(folder, work=grid_work.thirds, *, config=CONFIG, groups=None, workers=0, **more):
-    return run_grid(groups or grid_work.groups(COUNT), work, config, folder, workers=workers, progress=False, **more)
+    return run_grid(groups or grid_work.groups(COUNT), work, config, folder, workers=workers, **more)
 
 
 def run_bytes(folder) -> bytes:
@@ -83,7 +83,7 @@ def test_fresh_computes_all_again_and_leaves_strangers_alone(tmp_path, side):
     out = tmp_path / "out"
     run(out, grid_work.noted, config=side)
     (out / "notes.txt").write_text("mine")
-    run(out, grid_work.noted, config={**side, "scale": 2.0}, fresh=True)
+    run(out, grid_work.noted, config={**side, "scale": 2.0}, overwrite=True)
     assert len(lines(side["side"])) == 2 * COUNT
     assert (out / "notes.txt").exists()
 
@@ -99,7 +99,7 @@ def test_a_killed_grid_computes_nothing_again(tmp_path, side):
     program = (
         "import grid_work, json, sys; from pathlib import Path; from vhydro_audits.grid import run_grid\n"
         f"run_grid(grid_work.groups({count}), grid_work.noted, json.loads(sys.argv[1]), Path(sys.argv[2]), "
-        "workers=2, progress=False)"
+        "workers=2)"
     )
     command = [sys.executable, "-c", program, json.dumps(config), str(out)]
     environment = {**os.environ, "PYTHONPATH": beside_ours()}
@@ -168,13 +168,15 @@ def test_results_of_another_config_are_refused(tmp_path, side, unfinished):
     else:
         run(tmp_path, config=side)
     other = {**side, "filter": {"particles": 32}}
-    with pytest.raises(ValueError, match=r"config\.filter\.particles is 64 there and 32 here.*--fresh.*another folder"):
+    with pytest.raises(
+        ValueError, match=r"config\.filter\.particles is 64 there and 32 here.*--overwrite.*another --out"
+    ):
         run(tmp_path, config=other)
 
 
 def test_results_of_more_cells_than_asked_for_are_refused(tmp_path):
     run(tmp_path)
-    with pytest.raises(ValueError, match=r"has 15 cells, not all of them the grid's 6.*--fresh"):
+    with pytest.raises(ValueError, match=r"has 15 cells, not all of them the grid's 6.*--overwrite"):
         run(tmp_path, groups=grid_work.groups(2))
 
 
@@ -204,10 +206,10 @@ def test_damaged_and_unknown_results_are_refused(tmp_path):
     assert run_bytes(tmp_path) == packed
     for torn in (packed[:-9], packed[:60], gzip.compress(whole[:-9]), b"not compressed"):
         (tmp_path / "cells.jsonl.gz").write_bytes(torn)
-        with pytest.raises(ValueError, match=r"line \d+ of .*does not read as JSON lines.*--fresh"):
+        with pytest.raises(ValueError, match=r"line \d+ of .*does not read as JSON lines.*--overwrite"):
             run(tmp_path)
     (tmp_path / "run.json").unlink()
-    with pytest.raises(ValueError, match=r"holds cells but no run\.json.*--fresh"):
+    with pytest.raises(ValueError, match=r"holds cells but no run\.json.*--overwrite"):
         run(tmp_path)
 
 

@@ -159,7 +159,7 @@ def test_the_same_cells_twice_are_the_same_bytes(tmp_path):
         if g.key["method"] == "two-sided"
     ]
     for folder in ("first", "second"):
-        run_grid(asked, work, config, tmp_path / folder, workers=0, progress=False)
+        run_grid(asked, work, config, tmp_path / folder, workers=0)
     texts = [(tmp_path / folder / "cells.jsonl.gz").read_bytes() for folder in ("first", "second")]
     assert texts[0] == texts[1]
     cells = [json.loads(line) for line in gzip.decompress(texts[0]).splitlines()]

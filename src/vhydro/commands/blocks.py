@@ -16,8 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from vhydro import places
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
@@ -27,6 +25,8 @@ from vhydro.data.row_groups import imported_pyarrow
 from vhydro.episodes import Episode
 from vhydro.fitted import Fitted, digest, load, model_file
 from vhydro.outputs import LOCK, PARTIAL, locked, unfinished, write_whole
+from vhydro.progress import counted
+from vhydro.usage import UsageError, at_least
 
 RUN, DONE, PROBLEMS = "run.json", "done", "problems"
 PROBLEM = {"episode": "string", "error": "string"}
@@ -54,15 +54,16 @@ class Where:
     """Episodes that a worker reads, computes and writes at a time."""
 
     def __post_init__(self):
-        if self.block < 1:
-            raise ValueError(f"--block {self.block}; expected at least one episode.")
+        at_least("block", self.block, 1)
+        if self.workers is not None:
+            at_least("workers", self.workers, 0)
 
     def refuse_without_blocks(self, to: str) -> None:
         """Raises where a place was asked for and nothing is computed in blocks."""
         if self != Where():
-            raise ValueError(
+            raise UsageError(
                 f"--on, --workers, --address or --block with --to {to}, which is computed here in one go; expected "
-                "them with --to parquet."
+                "them with --to parquet. Leave them out, or give --to parquet."
             )
 
 
@@ -160,13 +161,9 @@ def _compute(question: places.Question, keys: Sequence[dict], where: Where, out:
     if not keys:
         return
     answers = places.answers(question, keys, on=where.on, workers=where.workers, address=where.address)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    with closing(answers), Progress(*columns, *times, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("blocks", total=len(keys))
-        for _, (records, error, _) in answers:
+    with closing(answers):
+        for _, (records, error, _) in counted(answers, "blocks of logs", len(keys)):
             failures += [] if records is not None else [error.strip().splitlines()[-1]]
-            bar.advance(task)
     if failures:
         raise ValueError(
             f"{len(failures)} of {len(keys)} blocks failed; the others are kept in {out}, and running again computes "

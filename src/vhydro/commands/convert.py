@@ -17,7 +17,7 @@ from vhydro.data.options import ReadOptions
 class ConvertConfig:
     """Write a log of any known format as npz or LeRobot."""
 
-    path: Annotated[Positional[Path], arg(metavar="LOGS")]
+    logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder; the format is recognised from its content."""
     to: Target = "npz"
     """npz: one self-described file. lerobot: a LeRobot dataset (needs pyarrow)."""
@@ -34,7 +34,7 @@ class ConvertConfig:
 def run_convert(config: ConvertConfig) -> None:
     """Converts and says where the result is."""
     written = convert(
-        config.path, config.to, config.out, overwrite=config.overwrite, lerobot_version=config.lerobot_version,
+        config.logs, config.to, config.out, overwrite=config.overwrite, lerobot_version=config.lerobot_version,
         change=config.naming.usual, options=config.reading,
     )  # fmt: skip
     print(f"{written}: {len(read(written))} episodes. `vhydro data inspect {written}` shows them.")

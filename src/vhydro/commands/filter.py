@@ -20,6 +20,7 @@ from vhydro.fitting import darkened
 from vhydro.intervals import intervals
 from vhydro.report.files import staged, write_json
 from vhydro.report.run_page import refuse_foreign_page, write_run_page
+from vhydro.usage import at_least, share
 from vhydro.views.view import AXES
 
 
@@ -33,18 +34,27 @@ class FilterCommand:
     """File or folder of episodes; the format is recognised from its content."""
     out: Path = Path("beliefs")
     """Folder for beliefs.npz, summary.json and the page index.html, or for the tables."""
-    to: Literal["npz", "parquet"] = "npz"
+    to: Literal["files", "parquet"] = "files"
     """parquet: a table of rows and one of logs, block by block, for any number of logs; needs pyarrow."""
     overwrite: bool = False
     """Replace the tables of another run that are there."""
     level: float = 0.9
-    """Of the intervals."""
+    """Share of readings that the intervals hold, between 0 and 1."""
     hide: float = 0.0
     """Share of what a camera sees to hide in bursts, to see how well the model fills it in; not for --to parquet."""
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     seed: int = 0
+    """Of the particles, for models that need them."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
     where: OmitArgPrefixes[Where] = field(default_factory=Where)
+
+    def __post_init__(self):
+        at_least("seed", self.seed, 0)
+        share("level", self.level)
+        if self.hide:
+            share("hide", self.hide)
 
 
 def run_filter(config: FilterCommand) -> list[Belief]:
@@ -58,8 +68,6 @@ def run_filter(config: FilterCommand) -> list[Belief]:
         print_totals(totals, config.out)
         return []
     config.where.refuse_without_blocks(config.to)
-    if not 0 <= config.hide < 1:
-        raise ValueError(f"--hide is {config.hide:g}; expected a share from 0 up to, but not, 1. Give --hide 0.5.")
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
     refuse_foreign_page(config.out)

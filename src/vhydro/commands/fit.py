@@ -1,6 +1,5 @@
 """`vhydro fit LOGS --out RUN`: a model of robot logs, found without labels, with the page that says what it is."""
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,7 +10,6 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.commands.law_reading import law_reading
 from vhydro.commands.mapping import Naming
-from vhydro.commands.rates import of_rate
 from vhydro.data import read
 from vhydro.data.dataset import Dataset
 from vhydro.data.options import ReadOptions
@@ -22,6 +20,7 @@ from vhydro.outputs import LOCK, locked, remove_stale
 from vhydro.report.files import staged, version, write_json
 from vhydro.report.run_page import refuse_foreign_page, write_run_page
 from vhydro.storage import is_model_file
+from vhydro.usage import at_least
 
 SUFFIX = Path(MODEL).suffix
 # How lines of a fit's report begin that say what it could not do.
@@ -42,9 +41,15 @@ class FitCommand:
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     refine: bool = True
     """Whether noise and transitions are refined; without it a fit is a quick look."""
-    only_rate: float | None = None
-    """Only logs of this sampling rate in Hz, where there are several."""
     seed: int = 0
+    """Of what is drawn: which logs are held out, where the search starts, particles."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
+
+    def __post_init__(self):
+        at_least("seed", self.seed, 0)
+        if isinstance(self.modes, int):
+            at_least("modes", self.modes, 1)
 
 
 def run_fit(config: FitCommand) -> Fitted:
@@ -72,19 +77,16 @@ def run_fit(config: FitCommand) -> Fitted:
 
 def _fitted(config: FitCommand) -> tuple[Fitted, Dataset, float]:
     """The model, the logs it is of, and how many seconds it took."""
-    view, loud, begun = config.naming.chosen(), sys.stderr.isatty(), time.perf_counter()
+    view, begun = config.naming.chosen(), time.perf_counter()
     logs = config.naming.applied(read(config.logs, **vars(config.reading)))
-    fitted = fit(
-        of_rate(logs, config.only_rate), modes=config.modes, view=view, refine=config.refine, seed=config.seed,
-        say=(lambda line: print(f"{line} …", file=sys.stderr)) if loud else None,
-    )  # fmt: skip
+    fitted = fit(logs, modes=config.modes, view=view, refine=config.refine, seed=config.seed)
     return fitted, logs, time.perf_counter() - begun
 
 
 def told(fitted: Fitted, logs: Dataset, config: FitCommand, model: str, seconds: float) -> dict[str, Any]:
     """What the page says of a fit: on what, through which view, with which settings, and what it could not do."""
     words, limits = divided(fitted.report)
-    asked = {"modes": config.modes, "refine": config.refine, "seed": config.seed, "only_rate": config.only_rate}
+    asked = {"modes": config.modes, "refine": config.refine, "seed": config.seed}
     return {
         "logs_from": str(config.logs), "format": logs.format, "words": words, "limits": [*limits, *logs.notes],
         "view": fitted.view.kind, "modes": list(fitted.names), "dt": fitted.dt, "model": model,

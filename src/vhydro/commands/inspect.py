@@ -17,9 +17,11 @@ from vhydro.data.inspection import Inspection, inspected, show
 from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.outputs import write_whole
+from vhydro.progress import quiet
 from vhydro.report.files import plain
 from vhydro.units import si_unit
-from vhydro.views import AnyView, choose_view, view_of
+from vhydro.usage import Incomplete, UsageError, at_least
+from vhydro.views import AnyView, Choice, choose_view, view_of
 from vhydro.views.needs import Need, needs
 
 DIMENSIONLESS = re.compile(r"(^|\W|_)q[wxyz]$")  # a quaternion
@@ -30,7 +32,7 @@ SHOWN = 6  # names of a kind that are listed
 class InspectConfig:
     """Show what a log file or folder holds, and what every view would need of it."""
 
-    path: Annotated[Positional[Path], arg(metavar="LOGS")]
+    logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder; the format is recognised from its content."""
     rows: int = 40
     """At most this many channels are listed."""
@@ -38,16 +40,31 @@ class InspectConfig:
     """Write a mapping of what was found to this JSON file, to be edited and given to every verb with --mapping."""
     overwrite: bool = False
     """Replace the mapping that is there."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
+    def __post_init__(self):
+        at_least("rows", self.rows, 1)
+        if self.overwrite and self.write is None:
+            raise UsageError("--overwrite without --write; there is nothing to replace. Give --write FILE, or neither.")
 
-def run_inspect(config: InspectConfig) -> None:
-    """Prints what was found; status 1 if an episode could not be read."""
+
+class Screen(Console):
+    """A console that lets the command line say that nobody reads it any more."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def run_inspect(config: InspectConfig) -> Inspection:
+    """What was found, after it was printed; it ends with status 1 if an episode could not be read."""
     if config.write is not None and config.write.exists() and not config.overwrite:
         raise FileExistsError(f"{config.write} is there already; expected a new file. Give another, or --overwrite.")
-    found = inspected(config.naming.applied(read(config.path, **vars(config.reading))))
-    console = Console()
+    found = inspected(config.naming.applied(read(config.logs, **vars(config.reading))))
+    quiet()
+    console = Screen()
     show(found, console, rows=config.rows)
     if found.first:
         for line in view_lines(found, config.naming, min(console.width, 100)):
@@ -57,7 +74,8 @@ def run_inspect(config: InspectConfig) -> None:
             write_whole(config.write, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
             console.print(f"{config.write}: edit it, then give --mapping {config.write} to any verb.", highlight=False)
     if found.unreadable:
-        raise SystemExit(1)
+        raise Incomplete(found)
+    return found
 
 
 def _view(naming: Naming, logs: Sequence[Episode]) -> AnyView:
@@ -94,19 +112,23 @@ def _needed(need: Need) -> str:
     return f"{need.what}: none, {need.remedy}"
 
 
-def _chosen(naming: Naming, logs: Sequence[Episode]) -> str:
+def chosen_view(naming: Naming, logs: Sequence[Episode]) -> Choice:
+    """The view that `fit` would take of these logs, and why; an error says why it takes none."""
     named = naming.chosen()
+    choice = choose_view(logs) if named == "auto" else Choice(_view(naming, logs), "as asked for")
+    choice.view(logs[0])
+    return choice
+
+
+def _chosen(naming: Naming, logs: Sequence[Episode]) -> str:
     try:
-        if named == "auto":
-            view, why = choose_view(logs)
-            why = f"takes the {view.kind} view, for {why}"
-        else:
-            view = _view(naming, logs)
-            why = f"takes the {view.kind} view, as asked for"
+        view, why = chosen_view(naming, logs)
         seen = view(logs[0])
     except ValueError as error:
         return f"cannot: {error}"
-    return f"{why}: {len(seen.channels)} channels and {len(seen.inputs)} inputs"
+    because = f"for {why}" if naming.chosen() == "auto" else why
+    size = f"{len(seen.channels)} channels and {len(seen.inputs)} inputs"
+    return f"takes the {view.kind} view, {because}: {size}"
 
 
 def _rate(found: Inspection) -> str:

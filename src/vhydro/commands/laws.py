@@ -11,7 +11,6 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from vhydro.commands.blocks import Where, print_totals, run_blocks
 from vhydro.commands.law_reading import law_reading, prediction, terms
 from vhydro.commands.mapping import Naming
-from vhydro.commands.rates import of_rate
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
@@ -23,6 +22,7 @@ from vhydro.laws.law import Law
 from vhydro.laws.writing import latex, text
 from vhydro.report.files import staged, write_json
 from vhydro.report.run_page import refuse_foreign_page, write_run_page
+from vhydro.usage import UsageError, at_least
 
 FILES = ("law.json", "law.txt", "law.tex", "law.c", "law.py")
 
@@ -44,19 +44,24 @@ class LawsCommand:
     """Replace the tables of another run that are there."""
     estimator: Literal["shooting", "weak", "lasso", "lagrange"] | None = None
     """shooting, weak, lasso, or lagrange for inertia that couples or changes; that of the model if not given."""
-    only_rate: float | None = None
-    """Only logs of this sampling rate in Hz, where there are several."""
     seed: int = 0
+    """Of the particles, for models that need them."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     where: OmitArgPrefixes[Where] = field(default_factory=Where)
+
+    def __post_init__(self):
+        at_least("seed", self.seed, 0)
+        if self.to == "parquet" and self.out is None:
+            raise UsageError("--to parquet without --out; expected a folder for the tables. Give --out FOLDER.")
 
 
 def run_laws(config: LawsCommand) -> AnyLaw | None:
     """The law, after it was printed and written; none where every block has its own, in Parquet."""
     if config.to == "parquet":
-        if config.out is None:
-            raise ValueError("--to parquet without --out; expected a folder for the tables.")
+        assert config.out is not None  # it was refused otherwise
         totals = run_blocks(
             laws_tables, None, config.out, shared=laws_rows, verb="laws", model=config.model, logs=config.logs,
             naming=config.naming, reading=config.reading, options={"seed": config.seed, "estimator": config.estimator},
@@ -67,13 +72,12 @@ def run_laws(config: LawsCommand) -> AnyLaw | None:
     config.where.refuse_without_blocks(config.to)
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
-    logs = of_rate(logs, config.only_rate)
     if config.out is not None:
         refuse_foreign_page(config.out)
     with nullcontext() if config.out is None else staged(config.out, FILES) as folder:
-        law = fitted.laws(logs, estimator=config.estimator, seed=config.seed)
+        law = fitted.laws(list(logs), estimator=config.estimator, seed=config.seed)
         if folder is not None:
-            held = prediction(fitted, logs, law, seed=config.seed)
+            held = prediction(fitted, list(logs), law, seed=config.seed)
             told = {"logs_from": str(config.logs), "model": digest(config.model), "prediction": held}
             write_json(folder / "laws.json", law_reading(law) | told)
             law.save(folder / "law.json")

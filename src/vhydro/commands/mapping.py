@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vhydro.data.dataset import Dataset
 from vhydro.data.errors import DataError
 from vhydro.episodes import Channel, Episode
 from vhydro.units import si_unit
-from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainView
+from vhydro.usage import UsageError, did_you_mean
+from vhydro.views import KINDS, AnyView, BodyView, ContactView, MechanicsView, PlainView
 from vhydro.views.contact import GRIP
 from vhydro.views.mechanics import NONE
 from vhydro.views.view import AXES, looked_up
@@ -27,8 +28,8 @@ class Naming:
 
     mapping: Path | None = None
     """A file that `vhydro data inspect LOGS --write FILE` drafted; flags go before what it says."""
-    view: str = "auto"
-    """contact, mechanics, body, plain, or auto: the first of these that the log has everything for."""
+    view: Literal["auto", "contact", "mechanics", "body", "plain"] = "auto"
+    """auto: the first of the others that the log has everything for."""
     hand: tuple[str, ...] = ()
     """Channels of the hand's place along x, y and z, for the contact view."""
     body: tuple[str, ...] = ()
@@ -69,12 +70,25 @@ class Naming:
         }  # fmt: skip
         meant = [kind for kind, names in named.items() if names]
         if told.view != "auto" and meant not in ([], [told.view]):
-            raise ValueError(f"--view {told.view} with channels of the {meant[0]} view; expected those of one view.")
+            raise self._error(
+                f"--view {told.view} with channels of the {meant[0]} view; expected those of one view. Leave --view or "
+                "the channels out."
+            )
         if len(meant) > 1:
-            raise ValueError(f"channels of the {' and the '.join(meant)} view were named; expected those of one view.")
+            raise self._error(
+                f"channels of the {' and the '.join(meant)} view were named; expected those of one view. Leave the "
+                "others out."
+            )
         if not meant:
             return told.view
-        return told._built(meant[0])
+        try:
+            return told._built(meant[0])
+        except ValueError as error:
+            raise self._error(str(error)) from None
+
+    def _error(self, words: str) -> ValueError:
+        """What is wrong, with the command line or with the file that was named."""
+        return UsageError(words) if self.mapping is None else ValueError(f"{self.mapping}: {words}")
 
     def applied(self, logs: Dataset, view: AnyView | None = None) -> Dataset:
         """The logs with the units that were told and, for a model's `view`, with what was named under its names."""
@@ -127,7 +141,9 @@ class Naming:
         if kind == "plain":
             return PlainView(self.channels, self.inputs)
         if len(self.body) != 1:
-            raise ValueError(f"{len(self.body)} bodies without a hand; expected one, or --hand with its channels.")
+            raise ValueError(
+                f"{len(self.body)} bodies without a hand; expected one, or a hand. Name its channels with --hand X Y Z."
+            )
         name, places = _body(self.body[0])
         return BodyView(places[:3], places[3:], name)
 
@@ -135,7 +151,7 @@ class Naming:
 def _body(text: str) -> tuple[str, tuple[str, ...]]:
     name, _, channels = text.partition("=")
     if not name or not channels:
-        raise ValueError(f"--body {text}; expected a name and its channels, such as cup=cup_x,cup_y,cup_z.")
+        raise UsageError(f"--body {text}; expected a name and its channels, such as --body cup=cup_x,cup_y,cup_z.")
     places = tuple(channels.split(APART if APART in channels else ","))
     if len(places) == 1:  # a prefix
         places = tuple(f"{places[0]}{a}" for a in AXES)
@@ -144,8 +160,12 @@ def _body(text: str) -> tuple[str, tuple[str, ...]]:
 
 def _unit(text: str) -> tuple[str, str]:
     name, _, unit = text.rpartition("=")
-    if not name or si_unit(unit) is None:
-        raise ValueError(f"--units {text}; expected a channel or input and a unit that is known, such as pose/x=mm.")
+    if not name:
+        raise UsageError(f"--units {text}; expected a channel or input and its unit, such as --units pose/x=mm.")
+    if si_unit(unit) is None:
+        raise UsageError(
+            f"--units {text}: nobody knows the unit {unit!r}; expected one such as m, mm, rad, deg, N, N m, m/s or s."
+        )
     return name, unit
 
 
@@ -197,7 +217,7 @@ def _naming(record: Any) -> Naming:
         if key in IGNORED:
             continue
         if key not in known:
-            raise ValueError(f"the key {key!r}")
+            raise ValueError(f"the key {key!r}, which is none. {did_you_mean(str(key), known)}")
         values[key] = _value(key, value)
     return Naming(**values)
 
@@ -207,6 +227,8 @@ def _value(key: str, value: Any) -> Any:
     if key in ("view", "grip"):
         if not isinstance(value, str):
             raise ValueError(f"{key} is no text")
+        if key == "view" and value not in ("auto", *KINDS):
+            raise ValueError(f"the view {value!r}, which is none. {did_you_mean(value, ('auto', *KINDS))}")
         return value
     if key == "body":
         if not isinstance(value, dict) or not all(_texts(v) for v in value.values()):
@@ -237,7 +259,8 @@ def with_units(log: Episode, units: Mapping[str, str]) -> Episode:
     names = {c.name for c in (*log.channels, *log.inputs)}
     if missing := [n for n in units if n not in names]:
         raise ValueError(
-            f"{log.source or 'the log'} has no {', '.join(missing[:5])} for --units; expected channels or inputs of it."
+            f"{log.source or 'the log'} has no {', '.join(missing[:5])} for --units; expected channels or inputs of "
+            f"it. {did_you_mean(missing[0], sorted(names))}"
         )
 
     def told(channels: Sequence[Channel]) -> tuple[Channel, ...]:
@@ -264,12 +287,15 @@ def renames(mine: str | AnyView, model: AnyView) -> tuple[dict[str, str], dict[s
     """The model's names of the channels and of the inputs that were named."""
     if isinstance(mine, str) or mine.kind != model.kind:
         kind = mine if isinstance(mine, str) else mine.kind
-        raise ValueError(f"the {kind} view was named; expected the {model.kind} view, which the model was fitted with.")
+        raise ValueError(
+            f"the {kind} view was named; expected the {model.kind} view, which the model was fitted with. Name its "
+            "channels, or fit another model."
+        )
     if isinstance(mine, ContactView) and isinstance(model, ContactView):
         if set(mine.bodies) != set(model.bodies):
             raise ValueError(
                 f"the bodies {', '.join(mine.bodies)} were named; expected {', '.join(model.bodies)}, which the model "
-                "was fitted with."
+                "was fitted with. Name the same with --body."
             )
         parts = [(mine.bodies[b], model.bodies[b], b) for b in model.bodies]
     else:
@@ -291,7 +317,7 @@ def _paired(parts) -> dict[str, str]:
         if len(own) != len(theirs):
             raise ValueError(
                 f"{len(own)} names of {what} ({', '.join(own)}); expected {len(theirs)} ({', '.join(theirs)}), as the "
-                "model was fitted with."
+                "model was fitted with. Name as many."
             )
         pairs |= {a: b for a, b in zip(own, theirs, strict=True) if NONE not in (a, b) and a != b}
     return pairs

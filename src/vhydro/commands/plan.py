@@ -12,11 +12,13 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
+from vhydro.data.read import chosen_episodes
 from vhydro.fitted import Fitted, digest, load
 from vhydro.laws.law import Law
 from vhydro.planning import Plan, Proof, Task, certify, fitted, mppi
 from vhydro.report.files import staged, write_json
 from vhydro.report.run_page import refuse_foreign_page, write_run_page
+from vhydro.usage import UsageError, at_least, share
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,15 @@ class PlanCommand:
     """A Python file that defines `task = vhydro.Task(…)`. It is run: name only files that you trust."""
     out: Path | None = None
     """Folder for actions.csv, plan.json and the page index.html."""
-    log: int = 0
-    """Which of the logs, from 0."""
+    episode: str = "0"
+    """Where the plan starts: at the end of this episode, a name or a number from 0."""
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     horizon: int = 16
+    """Steps that are planned."""
     candidates: int = 256
+    """Plans that are tried in every round."""
     particles: int = 64
+    """Paths that every plan is judged by."""
     delta: float | None = None
     """Largest chance of failure to be proven."""
     beta: float = 0.05
@@ -46,7 +51,21 @@ class PlanCommand:
     static_friction: float | None = None
     """N: what holds a thing that has come to rest, where the law has such a mode."""
     seed: int = 0
+    """Of candidates and particles."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
+
+    def __post_init__(self):
+        for name, least in (("horizon", 1), ("candidates", 1), ("particles", 1), ("seed", 0)):
+            at_least(name, getattr(self, name), least)
+        share("beta", self.beta)
+        if self.delta is not None:
+            share("delta", self.delta)
+        elif self.noise or self.static_friction is not None:
+            raise UsageError(
+                "--noise or --static-friction without --delta; they are for a proof. Give --delta 0.1 too."
+            )
 
 
 def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
@@ -55,10 +74,11 @@ def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
         refuse_foreign_page(config.out)
     model, task = load(config.model), task_in(config.task)
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), model.view)
-    if not 0 <= config.log < len(logs):
-        raise ValueError(f"log {config.log} was asked for; {config.logs} holds {len(logs)}, counted from 0.")
+    episode, *others = chosen_episodes(logs, [config.episode])
+    if others:
+        raise UsageError(f"--episode {config.episode}; expected one, a name or a number from 0.")
     planner = mppi(config.horizon, min(4, config.horizon), config.candidates, config.particles)
-    belief = model.filter(logs[config.log], seed=config.seed)
+    belief = model.filter(logs[episode], seed=config.seed)
     plan = model.plan(belief, task, planner=planner, seed=config.seed)
     proof = None if config.delta is None else _proven(config, model, belief, plan, task)
     _print(plan, proof)
@@ -67,7 +87,7 @@ def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
             header = ",".join(plan.inputs)
             np.savetxt(folder / "actions.csv", plan.actions, delimiter=",", header=header, comments="")
             told = None if proof is None else asdict(proof)
-            of = {"log": logs.names[config.log], "task": config.task.name, "inputs": list(plan.inputs)}
+            of = {"log": logs.names[episode], "task": config.task.name, "inputs": list(plan.inputs)}
             of |= {"actions": np.asarray(plan.actions, float).tolist(), "model": digest(config.model)}
             of |= {"settings": {k: getattr(config, k) for k in ("horizon", "candidates", "particles", "seed")}}
             write_json(folder / "plan.json", {"cost": plan.cost, "risk": plan.risk, "dt": plan.dt, "proof": told, **of})

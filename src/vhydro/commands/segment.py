@@ -20,9 +20,11 @@ from vhydro.filter import Belief
 from vhydro.fitted import Fitted, digest, load
 from vhydro.modes.readings import REGIMES, Readings
 from vhydro.modes.segments import COLUMNS, Segment, as_rows, segments_of, write_segments
+from vhydro.progress import counted
 from vhydro.report.files import staged
 from vhydro.report.run_page import refuse_foreign_page, write_run_page
 from vhydro.report.timeline import Stretch, timeline_svg
+from vhydro.usage import at_least
 from vhydro.views import ContactView
 
 CONTACT = ("nothing touches", "something touches")
@@ -48,9 +50,14 @@ class SegmentCommand:
     """Replace a LeRobot dataset or the tables of another run that are there."""
     seed: int = 0
     """Of the particles, for models that need them."""
+    json: bool = False
+    """Print one JSON document on stdout, and everything else on stderr."""
     naming: OmitArgPrefixes[Naming] = field(default_factory=Naming)
     reading: OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
     where: OmitArgPrefixes[Where] = field(default_factory=Where)
+
+    def __post_init__(self):
+        at_least("seed", self.seed, 0)
 
 
 def run_segment(config: SegmentCommand) -> list[list[Segment]]:
@@ -98,7 +105,7 @@ def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[li
     refuse_foreign_page(config.out)
     with staged(config.out, FILES) as folder:
         beliefs, contacts = [], []
-        for log in logs:
+        for log in counted(logs, "cutting logs"):
             beliefs.append(fitted.smooth(log, seed=config.seed))
             contacts.append(_contacts(fitted, log, beliefs[-1]))
         found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -16,10 +17,12 @@ from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.read import read
 from vhydro.episodes import Channel, Episode
 from vhydro.printable import printable
+from vhydro.progress import counted
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
-NARROW = 100  # columns of a terminal below which a course is drawn half as wide
+NARROW = 100  # columns of a terminal below which columns stand close
+LEAST_COURSE = 6  # letters of a course that still show something
 FIRST = 8  # episodes that are kept, to see which view fits them
 
 
@@ -107,7 +110,7 @@ def inspect(path: Path | str, options: ReadOptions = DEFAULT) -> Inspection:
 def inspected(dataset: Dataset) -> Inspection:
     """Every episode looked at once, one at a time; a bad one is a problem in the list, not the end."""
     found = Inspection(dataset)
-    for i, name in enumerate(found.dataset.names):
+    for i, name in counted(list(enumerate(found.dataset.names)), "reading episodes"):
         try:
             _add(found, found.dataset[i], name)
         except DataError as error:
@@ -166,13 +169,13 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
 
 def show(found: Inspection, console: Console, *, rows: int = 40) -> None:
     """Prints an inspection: a summary, a table of channels, contacts, notes and problems."""
-    narrow = console.width < NARROW
+    width = console.width
     for line in _summary(found):
         console.print(line, highlight=False)
     if found.observations:
-        console.print(_table("observed", found.observations, rows, narrow=narrow))
+        console.print(_table("observed", found.observations, rows, width))
     if found.actions:
-        console.print(_table("actions", found.actions, rows, narrow=narrow))
+        console.print(_table("actions", found.actions, rows, width))
     if found.contacts:
         console.print(_contacts(found.contacts))
     for label, classes in found.labels.items():
@@ -208,24 +211,48 @@ def _summary(found: Inspection) -> list[str]:
     return lines
 
 
-def _table(title: str, quantities: dict[str, Quantity], rows: int, *, narrow: bool) -> Table:
-    """The channels with their ranges; names fold where the terminal is narrow, numbers never."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    table.add_column("channel", overflow="fold")
-    for name, side in (("group", "left"), ("unit", "left"), ("least", "right"), ("most", "right"), ("hidden", "right")):
-        table.add_column(name, justify=side, no_wrap=True)  # pyright: ignore[reportArgumentType]
-    table.add_column("first episode", no_wrap=True)
+def _table(title: str, quantities: dict[str, Quantity], rows: int, width: int) -> Table:
+    """The channels with their ranges, in so many columns of text: the course gives way, then the group; numbers never.
+
+    What is hidden has a column where anything is.
+    """
     listed = list(quantities.values())
-    for q in listed[:rows]:
-        seen = q.count > q.hidden
-        ends = (f"{q.low:.4g}", f"{q.high:.4g}") if seen else ("", "")
-        course = q.course[::2] if narrow and len(q.course) > WIDTH // 2 else q.course
-        table.add_row(
-            *map(escape, (q.channel.name, q.channel.group, q.channel.unit)), *ends, f"{q.missing:.0%}", course
-        )
+    some = listed[:rows]
+    cells = {"channel": [q.channel.name for q in some], "group": [q.channel.group for q in some]}
+    cells |= {"unit": [q.channel.unit for q in some]}
+    cells |= {"least": [_number(q, q.low) for q in some], "most": [_number(q, q.high) for q in some]}
+    if any(q.hidden for q in listed):
+        cells["hidden"] = [f"{q.missing:.0%}" for q in some]
+    gap = 2 if width >= NARROW else 1
+    taken = {name: max(map(cell_len, (name, *texts))) + gap for name, texts in cells.items()}
+    if width - sum(taken.values()) < LEAST_COURSE and sum(taken.values()) - gap > width:
+        del cells["group"], taken["group"]
+    room = min(WIDTH, width - sum(taken.values()))
+    if room >= LEAST_COURSE:
+        cells["course" if room < len("first episode") else "first episode"] = [_thinned(q.course, room) for q in some]
+    table = Table(
+        title=title, title_justify="left", box=None, pad_edge=False, header_style="dim", padding=(0, gap, 0, 0)
+    )
+    for name in cells:
+        side = "right" if name in ("least", "most", "hidden") else "left"
+        table.add_column(name, justify=side, no_wrap=name != "channel", overflow="fold")
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*map(escape, row))
     if len(listed) > rows:
-        table.add_row(f"… {len(listed) - rows} more, to {escape(listed[-1].channel.name)}")
+        table.caption = f"… {len(listed) - rows} more, to {escape(listed[-1].channel.name)}; --rows shows them"
+        table.caption_justify = "left"
     return table
+
+
+def _number(q: Quantity, value: float) -> str:
+    return f"{value:.4g}" if q.count > q.hidden else ""
+
+
+def _thinned(course: str, width: int) -> str:
+    """Every so many letters of a course, as many as there is room for."""
+    if len(course) <= width:
+        return course
+    return "".join(course[i * len(course) // width] for i in range(width))
 
 
 def _contacts(contacts: dict[str, Touching]) -> Table:

@@ -18,6 +18,7 @@ from vhydro.data.lerobot_meta import Place, layout
 from vhydro.data.lerobot_write import write_lerobot
 from vhydro.data.row_groups import imported_pyarrow, indexed_file, row_groups
 from vhydro.data.uniform import move_folder, temporary_sibling
+from vhydro.progress import counted
 
 INFO = Path("meta") / "info.json"
 
@@ -82,7 +83,7 @@ def copy_file(file: Path, target: Path, places: list[tuple[int, Place]], subtask
     _, parquet = imported_pyarrow(file)
     with ExitStack() as stack:
         writer: Any = None
-        for number, place in places:
+        for number, place in counted(places, f"writing {file.name}"):
             words = subtasks(number)
             with translated(file, "a parquet file of the dataset"):
                 table = annotated(file, place, words)

@@ -19,6 +19,7 @@ from vhydro.data.lerobot_v30 import FilesV30
 from vhydro.data.row_groups import imported_pyarrow
 from vhydro.data.uniform import Kind, json_value, move_folder, temporary_sibling
 from vhydro.episodes import Episode
+from vhydro.progress import counted
 
 RATE_SPREAD = 0.01  # LeRobot knows one rate; episodes may differ from it by this share
 PADDING = "The last row of each episode is its last observation; its action repeats the one before and is padding."
@@ -62,7 +63,7 @@ def write_lerobot(
     with temporary_sibling(folder, overwrite=overwrite) as temporary:
         written = Written(FILES[version](temporary / "result"), subtasks)
         with closing(written.files):
-            for index in range(len(dataset)):
+            for index in counted(range(len(dataset)), "writing episodes"):
                 add_episode(written, dataset, index)
         if written.kind is None:
             raise DataError(dataset.path, found="no episodes", expected="at least one")

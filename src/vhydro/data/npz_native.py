@@ -18,6 +18,7 @@ from vhydro.data.errors import DataError
 from vhydro.data.npz_archive import CHUNK, Archive
 from vhydro.data.uniform import Kind, json_value, temporary_sibling
 from vhydro.episodes import Channel, Contact, Episode
+from vhydro.progress import counted
 
 DESCRIPTION = "vhydro.json"
 VERSION = 1
@@ -64,7 +65,7 @@ def write_npz(dataset: Dataset, path: Path, *, overwrite: bool = False) -> Path:
     """The path of a self-described npz file with every episode; nothing is left behind if one cannot be read."""
     with temporary_sibling(path, overwrite=overwrite) as folder:
         written = Written(folder)
-        for index in range(len(dataset)):
+        for index in counted(range(len(dataset)), "writing episodes"):
             written.add(dataset, index)
         if written.kind is None:
             raise DataError(dataset.path, found="no episodes", expected="at least one")

@@ -1,6 +1,7 @@
 """`read(path)`: any log this package knows, recognised by its content."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from vhydro.data.dataset import Dataset, enough_memory, joined
 from vhydro.data.errors import DataError
 from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.episodes import Episode
+from vhydro.progress import counted
+from vhydro.usage import UsageError, nearest
 
 WILD = "*?["
 RANGE = re.compile(r"(?P<only>\d{1,9})|(?P<first>\d{1,9})?:(?P<last>\d{1,9})?")
@@ -18,6 +21,7 @@ FOREIGN = {
     b"SQLite format 3": ("an SQLite file, as older ROS 2 bags are", "Turn it into MCAP with `ros2 bag convert`."),
 }
 SAME_RATE = 1e-6  # relative difference of rates that are one
+ALIKE = 0.01  # the same of rates that a user would call one
 
 
 @runtime_checkable
@@ -68,22 +72,37 @@ def read(
     topics: Sequence[str] = (),
     rate: float | int | None = None,
     episodes: Sequence[str | int] = (),
+    only_rate: float | None = None,
 ) -> Dataset:
     """The episodes of a file, of a folder as a whole, or of all that a pattern such as `logs/*.mcap` matches.
 
     Nothing is read before it is asked for. `topics` are those of a ROS 2 bag that are meant, all that are understood
     if none is named. `rate`, in rows per second, is that of the clock they are put on, or of a file that tells none; a
     file that tells has to say the same. `episodes` are names, numbers from 0, or ranges of numbers such as "0:20".
+    `only_rate` keeps those of this sampling rate in Hz; each is read once to see which it has.
     """
     if isinstance(topics, str) or isinstance(episodes, str):
-        raise ValueError(f"topics are {topics!r}, episodes {episodes!r}; expected lists.")
+        raise UsageError(f"topics are {topics!r}, episodes {episodes!r}; expected lists.")
     given = None if rate is None else float(rate)
-    path, options = Path(path), ReadOptions(tuple(topics), given, tuple(map(str, episodes)))
+    path, options = Path(path), ReadOptions(tuple(topics), given, tuple(map(str, episodes)), only_rate)
     if not path.exists() and any(c in str(path) for c in WILD):
         whole = _matching(path, options)
     else:
         whole = _whole(path, options)
-    return whole.take(chosen_episodes(whole, options.episodes)) if options.episodes else whole
+    chosen = whole.take(chosen_episodes(whole, options.episodes)) if options.episodes else whole
+    return chosen if only_rate is None else of_rate(chosen, only_rate)
+
+
+def of_rate(dataset: Dataset, rate: float) -> Dataset:
+    """The episodes of a sampling rate in Hz."""
+    rates = [1 / e.dt for e in counted(dataset, "looking for the rate of episodes")]
+    kept = [i for i, own in enumerate(rates) if abs(rate / own - 1) < ALIKE]
+    if not kept:
+        shown = ", ".join(f"{n} at {hertz}" for hertz, n in sorted(Counter(f"{r:.4g} Hz" for r in rates).items()))
+        raise ValueError(
+            f"no episode of {dataset.path} is at {rate:g} Hz; there are {shown}. Choose one of these with --only-rate."
+        )
+    return dataset.take(kept)
 
 
 def _matching(pattern: Path, options: ReadOptions) -> Dataset:
@@ -93,7 +112,9 @@ def _matching(pattern: Path, options: ReadOptions) -> Dataset:
     try:
         found = sorted(folder.glob(str(Path(*pattern.parts[plain:]))))
     except (ValueError, NotImplementedError) as error:
-        raise DataError(pattern, found=f"no pattern ({error})", expected="a path, or one with * and ?") from None
+        raise DataError(
+            pattern, found=f"no pattern ({error})", expected="a path, or one with * and ?", remedy="Check the pattern."
+        ) from None
     top = folder.resolve()
     mine = [p for p in found if not p.is_symlink() or p.resolve().is_relative_to(top)]
     if not mine:
@@ -111,22 +132,29 @@ def chosen_episodes(dataset: Dataset, wanted: Sequence[str]) -> list[int]:
             found.append(places[text])
         elif match is None or text == ":":
             names = ", ".join(dataset.names[:3])
+            near = nearest(text, dataset.names)
             raise ValueError(
                 f"{text!r} is no episode of {dataset.path}; expected a name such as {names}, a number from 0 to "
-                f"{len(dataset) - 1}, or a range such as 0:20."
+                f"{len(dataset) - 1}, or a range such as 0:20.{f' Did you mean {near[0]}?' if near else ''}"
             )
         elif match["only"] is not None:
             found.append(_numbered(dataset, int(match["only"])))
         else:
             found += range(len(dataset))[int(match["first"] or 0) : int(match["last"] or len(dataset))]
     if not found:
-        raise ValueError(f"episodes {list(wanted)} hold none of the {len(dataset)} of {dataset.path}.")
+        raise ValueError(
+            f"--episodes {' '.join(wanted)} holds none of the {len(dataset)} episodes of {dataset.path}; expected "
+            f"numbers from 0 to {len(dataset) - 1}."
+        )
     return list(dict.fromkeys(found))
 
 
 def _numbered(dataset: Dataset, number: int) -> int:
     if number >= len(dataset):
-        raise ValueError(f"episode {number} was asked for; {dataset.path} has {len(dataset)}, counted from 0.")
+        raise ValueError(
+            f"episode {number} was asked for; {dataset.path} has {len(dataset)}: expected a number from 0 to "
+            f"{len(dataset) - 1}."
+        )
     return number
 
 
@@ -142,10 +170,12 @@ def _whole(path: Path, options: ReadOptions) -> Dataset:
         size = path.stat().st_size
         found = f"{size} bytes that no reader recognises" if size else "an empty file"
         what, remedy = _foreign(path) if path.is_file() else ("no plain file", "")
+        remedy = remedy or "Export the log as one of these; CSV is the simplest."
         raise DataError(path, found=what or found, expected=f"one of: {names}", remedy=remedy)
     parts, others = _recognised_below(path, known)
     if not parts:
-        raise DataError(path, found=f"a folder of {others} files, none recognised", expected=f"one of: {names}")
+        held = f"a folder of {others} files, none recognised" if others else "an empty folder"
+        raise DataError(path, found=held, expected=f"one of: {names}", remedy="Check the path.")
     return joined([_opened(reader, part, options) for reader, part in parts], path)
 
 
@@ -158,7 +188,9 @@ def _foreign(path: Path) -> tuple[str, str]:
 
 def _opened(reader: Reader, path: Path, options: ReadOptions) -> Dataset:
     if options.topics and not (isinstance(reader, ChoosingReader) and "topics" in reader.choices):
-        raise ValueError(f"topics were named for {path}, which is {reader.name}; expected a ROS 2 bag.")
+        raise ValueError(
+            f"topics were named for {path}, which is {reader.name}; expected a ROS 2 bag. Leave --topics out."
+        )
     with enough_memory(path):
         dataset = reader.open(path, options) if isinstance(reader, ChoosingReader) else reader.open(path)
     if options.rate is None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from vhydro.data.dataset import Dataset
 from vhydro.data.read import read
+from vhydro.usage import UsageError, did_you_mean
 
 FOLDER = Path(__file__).parent / "samples"
 FILES = {
@@ -21,5 +22,7 @@ FILES = {
 def sample(task: str) -> Dataset:
     """The shipped episodes of a ManiSkill task or a Sawyer family, contact forces included."""
     if task not in FILES:
-        raise ValueError(f"no sample of {task!r}; there are {', '.join(FILES)}.")
+        raise UsageError(
+            f"there is no sample of {task!r}; expected one of {', '.join(FILES)}. {did_you_mean(task, FILES)}"
+        )
     return read(FOLDER / FILES[task])

@@ -33,12 +33,15 @@ from vhydro.filter.step import filter_step, initial
 from vhydro.flow import as_linear
 from vhydro.model import HybridModel
 from vhydro.particles import Draw, step_noise
+from vhydro.progress import tell
 from vhydro.proposal import ConditionedProposal, Proposal
 
 # Randomness is drawn for this many steps at a time: long enough to fill the cores, short enough to stay in cache.
 CHUNK = 8
 CORRECTIONS = 2**30  # folded into the key for the draws of corrections
 SIDE_BY_SIDE, FULL = 2048, 512  # particles; see `_together`
+PART = 64  # episodes that are filtered before the next word about progress
+STAGE = "filtering logs"
 
 
 class Trajectories(NamedTuple):
@@ -366,8 +369,22 @@ def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch
     if settings.particles == "auto":
         return _accurate(model, proposal, settings, episodes, batch, keys)
     if settings.islands == 1:
-        return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes)
+        return _in_parts(model, proposal, settings, episodes, batch, keys)
     return _by_islands(model, proposal, settings, episodes, batch, keys)
+
+
+def _in_parts(model, proposal, settings, episodes, batch: Batch, keys) -> list[Belief]:
+    """Every episode filtered, `PART` at a time: so many fill a machine, and it can be told how far this is."""
+    count, out = len(episodes), []
+    if count <= PART:
+        return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes)
+    tell(STAGE, 0, count)
+    for first in range(0, count, PART):
+        place = np.minimum(np.arange(first, first + PART), count - 1)  # the last part is filled up: one program for all
+        some = jax.tree.map(lambda x, place=place: x[place], (batch, keys))
+        out += _trimmed(_filtered_batch(model, proposal, settings, *some), episodes[first : first + PART])
+        tell(STAGE, len(out), count)
+    return out
 
 
 def _by_islands(model, proposal, settings, episodes, batch: Batch, keys, accuracy=None) -> list[Belief]:

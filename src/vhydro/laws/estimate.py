@@ -19,6 +19,7 @@ from vhydro.laws.tracks import Tracks
 from vhydro.laws.weak_errors import covariance_in_units_of_force, robust_covariance
 from vhydro.laws.windows import cut
 from vhydro.library import Penetration
+from vhydro.progress import counted
 
 NOT_FOLLOWED = 0.25  # of the positions' spread: a window further off than that is not followed
 LONGER_COSTS = 1.05  # times the misfit: longer windows that fit worse than that are not used
@@ -247,7 +248,7 @@ def shot(form: AnyForm, tracks: Tracks, theta, support, config: ShootingConfig, 
     states = first_states(form, tracks, theta)
     best: Any = None  # the last stage that could be trusted
     reached = 0  # its length
-    for length in config.lengths:
+    for length in counted(config.lengths, "finding laws: lengths of windows"):
         stage, chosen = _stage(form, tracks, theta, support, states, length, config), support
         last = length == config.lengths[-1]
         if select and (last or (best is not None and _is_worse(stage, best))):

@@ -17,6 +17,7 @@ from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import Estimator, LawsConfig, recover, refuse_unfit
 from vhydro.learning.start import AUTO, Start, Tried, refuse_too_few
+from vhydro.progress import counted
 from vhydro.views.mechanics import NONE, MechanicsView
 
 MOST = 3  # modes that `auto` tries
@@ -157,7 +158,7 @@ def mechanics_start(
     refuse_unfit(every.only(range(len(train))), known, config.laws.shooting.bump)
     counts = range(1, MOST + 1) if modes == AUTO else (modes,)
     tried, last = [], ValueError("")
-    for count in counts:
+    for count in counted(counts, "finding modes: numbers of modes tried"):
         every = mechanics_recording(view, logs, modes=count)  # all of one length: they share one program
         some, held = every.only(range(len(train))), every.only(range(len(train), len(logs)))
         try:

@@ -33,6 +33,7 @@ from vhydro.learning.switching import (
     structure,
 )
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
+from vhydro.progress import counted
 from vhydro.views.body import UPRIGHT
 
 RESTARTS = 4
@@ -74,7 +75,7 @@ def body_start(
     counts = range(2, MOST + 1) if modes == AUTO else (modes,)
     fits = [
         fit_body(train, validation, _physics(train[0], count), floor=floor, own_noise=True, seed=seed)
-        for count in counts
+        for count in counted(counts, "finding modes: numbers of modes tried")
     ]
     tried = tuple(
         Tried(n, float(fit.validation.max()), int((fit.share >= FEWEST_ROWS).sum()))

@@ -21,6 +21,7 @@ from vhydro.learning.contact import CONFIG, Scales
 from vhydro.learning.forward_backward import ChainPosterior
 from vhydro.learning.switching import driven_chain
 from vhydro.model import HybridModel
+from vhydro.progress import counted
 
 PSEUDO = CONFIG.pseudo_moves
 ROUNDS, DRIVEN_ROUNDS = 8, 4
@@ -74,7 +75,7 @@ def refined_law(
     drives = [e.actions[:, :channels] / scales.floor for e in seen]
     width = features.shape[-1]
     batch = jax.tree.map(jnp.asarray, pad(seen, dtype=model_of(start).dtype, length=rows))
-    for number in range(ROUNDS + (DRIVEN_ROUNDS if width else 0)):
+    for number in counted(range(ROUNDS + (DRIVEN_ROUNDS if width else 0)), "finding modes: rounds of EM"):
         chain = _posterior(model_of(now), batch)
         mode = np.asarray(chain.mode, np.float64)
         weights = [m[1 : e.steps + 1] for m, e in zip(mode, seen, strict=True)]

@@ -17,6 +17,7 @@ from vhydro.learning.noise import seen_mean
 from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
 from vhydro.learning.switching import TOLD, Rows
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
+from vhydro.progress import counted
 from vhydro.views.contact import MACHINE, ContactView
 
 MOST = 6  # modes that `auto` tries
@@ -68,7 +69,8 @@ def searched(
     refuse_too_few(train, validation)
     seen, held = [view(e) for e in train], [view(e) for e in validation]
     scales = scales_of(seen)
-    fits = {count: contact_fits(seen, held, count, scales, seed=seed) for count in sorted(set(counts))}
+    tried = counted(sorted(set(counts)), "finding modes: numbers of modes tried")
+    fits = {count: contact_fits(seen, held, count, scales, seed=seed) for count in tried}
     return Search(view, seen, scales, fits)
 
 

@@ -28,6 +28,7 @@ from vhydro.learning.switching import (
     structure,
 )
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
+from vhydro.progress import counted
 
 MOST = 4  # modes that `auto` tries
 RESTARTS = 4
@@ -51,7 +52,7 @@ def plain_start(
         if not bool(part.seen.any()):
             raise ValueError(f"no two rows in a row were seen in any {name} log; expected some, to see what changes.")
     counts = range(1, MOST + 1) if modes == AUTO else (modes,)
-    found = [_best(data, held, count, seed) for count in counts]
+    found = [_best(data, held, count, seed) for count in counted(counts, "finding modes: numbers of modes tried")]
     tried = tuple(
         Tried(n, value, int((share >= FEWEST_ROWS).sum())) for n, (_, share, value) in zip(counts, found, strict=True)
     )

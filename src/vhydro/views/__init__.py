@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vhydro.episodes import Episode
+from vhydro.usage import UsageError, did_you_mean, nearest
 from vhydro.views.body import BodyView, body_view
 from vhydro.views.contact import ContactView, contact_view
 from vhydro.views.mechanics import MechanicsView, mechanics_view
@@ -49,7 +50,10 @@ def choose_view(episodes: Sequence[Episode]) -> Choice:
 def view_of(kind: str, episodes: Sequence[Episode]) -> AnyView:
     """The view of this kind that fits the logs; an error says what it lacks."""
     if kind not in FINDERS:
-        raise ValueError(f"view is {kind!r}; expected auto, {', '.join(FINDERS)}, or a view such as {_examples()}.")
+        near = f" {did_you_mean(kind, FINDERS)}" if nearest(kind, FINDERS) else ""
+        raise UsageError(
+            f"view is {kind!r}; expected auto, {', '.join(FINDERS)}, or a view such as {_examples()}.{near}"
+        )
     return FINDERS[kind](episodes)
 
 

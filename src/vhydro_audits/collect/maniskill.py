@@ -10,9 +10,10 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import tyro
-from rich.console import Console
 
-from vhydro_audits.collect.worker import Event, attempts_bar, interpreter, refuse_existing, run_worker
+from vhydro.progress import quiet, tell
+from vhydro.usage import UsageError
+from vhydro_audits.collect.worker import Event, interpreter, refuse_existing, run_worker
 
 Task = Literal["PickCube", "PokeCube", "PullCube", "PushCube", "StackCube", "PullCubeTool", "PegInsertionSide"]
 WORKER = Path(__file__).parent / "maniskill_worker"
@@ -29,7 +30,8 @@ SEEDS = 2**31  # ManiSkill's seeds are below
 class ManiSkillConfig:
     """Collect episodes of a ManiSkill task, contact forces included, as standard ManiSkill HDF5."""
 
-    task: Annotated[Task, tyro.conf.Positional]  # what the robot does
+    # what the robot does: PickCube, PokeCube, PullCube, PushCube, StackCube, PullCubeTool or PegInsertionSide
+    task: Annotated[tyro.conf.Positional[Task], tyro.conf.arg(metavar="TASK")]
     out: Path  # folder for TASK-v1.h5 and TASK-v1.json
     episodes: int = 10  # how many to keep
     seed: int = 0  # of the first attempt; each further attempt takes the next
@@ -40,14 +42,14 @@ class ManiSkillConfig:
 
     def __post_init__(self):
         if self.episodes < 1:
-            raise ValueError(f"episodes is {self.episodes}; expected at least 1.")
+            raise UsageError(f"--episodes {self.episodes}; expected at least 1. Give --episodes 10.")
         if not 0 <= self.seed < SEEDS:
-            raise ValueError(f"seed is {self.seed}; expected a number from 0 to {SEEDS - 1}.")
+            raise UsageError(f"--seed {self.seed}; expected a number from 0 to {SEEDS - 1}, such as --seed 0.")
         if not 0 < self.noise < 1:
-            raise ValueError(f"noise is {self.noise}; expected radians strictly between 0 and 1.")
+            raise UsageError(f"--noise {self.noise:g}; expected radians strictly between 0 and 1, such as 0.02.")
         if ".h5" in str(self.out.absolute()):
-            raise ValueError(
-                f"out is {self.out}; ManiSkill's tools find the .json by replacing every '.h5' of a path. "
+            raise UsageError(
+                f"--out {self.out}; ManiSkill's tools find the .json by replacing every '.h5' of a path. "
                 "Choose a folder without it."
             )
 
@@ -70,21 +72,18 @@ def collect_maniskill(config: ManiSkillConfig) -> Collected:
     """The episodes asked for, in `config.file`; shows progress and reports what came out."""
     refuse_existing(config.out, (config.file, config.file.with_suffix(".json")), overwrite=config.overwrite)
     python = interpreter(config.python, VARIABLE, FOLDER, "mani_skill", REMEDY)
-    console = Console()
-    with attempts_bar(console) as progress:
-        bar = progress.add_task(f"{config.task} ({config.policy})", total=config.episodes, failures=0)
-        failures = 0
+    stage = f"episodes of {config.task} ({config.policy})"
+    tell(stage, 0, config.episodes)
 
-        def show(event: Event) -> None:
-            nonlocal failures
-            if event["event"] == "attempt":
-                failures += not event["success"]
-                progress.update(bar, completed=event["done"], failures=failures)
+    def show(event: Event) -> None:
+        if event["event"] == "attempt":
+            tell(stage, event["done"], config.episodes)
 
-        record = run_worker(python, WORKER, _arguments(config), show)
+    record = run_worker(python, WORKER, _arguments(config), show)
     lengths, successes = tuple(record["lengths"]), tuple(record["successes"])
     collected = Collected(Path(record["file"]), lengths, successes, record["attempts"], record["seconds"])
-    console.print(summary(config.policy, collected), highlight=False, soft_wrap=True)
+    quiet()
+    print(summary(config.policy, collected))
     return collected
 
 

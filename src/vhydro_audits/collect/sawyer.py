@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
-from rich.progress import Progress, TaskID
 
-from vhydro_audits.collect.worker import Event, attempts_bar, interpreter, refuse_existing, run_worker
+from vhydro.progress import quiet, tell
+from vhydro.usage import at_least
+from vhydro_audits.collect.worker import Event, interpreter, refuse_existing, run_worker
 
 Family = Literal["tower", "laundry", "search", "bridge"]
 FILES = {
@@ -35,8 +35,9 @@ REMEDY = (
 class SawyerConfig:
     """Collect robot-arm episodes on MuJoCo physics, contact forces included, as robomimic-style HDF5."""
 
-    # what is done: stack three cubes, smooth a cloth (slow), clear a blocker away and lift the target, fill a bin
-    family: Annotated[Family, tyro.conf.Positional]
+    # tower: stack three cubes; laundry: smooth a cloth (slow); search: clear a blocker, lift the target; bridge: fill
+    # a bin
+    family: Annotated[tyro.conf.Positional[Family], tyro.conf.arg(metavar="FAMILY")]
     out: Path  # folder for the file, which is named after the family
     episodes: int = 10  # how many to keep
     seed: int = 0  # of places, motions and noise: the same seed gives the same arrays
@@ -45,10 +46,8 @@ class SawyerConfig:
     overwrite: bool = False  # replace a file of an earlier run
 
     def __post_init__(self):
-        if self.episodes < 1:
-            raise ValueError(f"episodes is {self.episodes}; expected at least 1.")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}; expected 0 or more.")
+        at_least("episodes", self.episodes, 1)
+        at_least("seed", self.seed, 0)
 
     @property
     def file(self) -> Path:
@@ -60,11 +59,16 @@ def collect_sawyer(config: SawyerConfig) -> Path:
     refuse_existing(config.out, (config.file,), overwrite=config.overwrite)
     python = interpreter(config.python, VARIABLE, FOLDER, "robosuite", REMEDY)
     config.out.mkdir(parents=True, exist_ok=True)
-    began, console = time.perf_counter(), Console()
-    with attempts_bar(console) as progress:
-        bar = progress.add_task(f"{config.family} ({config.policy})", total=config.episodes, failures=0)
-        done = run_worker(python, WORKER, _arguments(config), lambda event: _show(progress, bar, event))
-    console.print(summary(config, done, time.perf_counter() - began), highlight=False, soft_wrap=True)
+    began, stage = time.perf_counter(), f"episodes of {config.family} ({config.policy})"
+    tell(stage, 0, config.episodes)
+
+    def show(event: Event) -> None:
+        if event["event"] == "episode":
+            tell(stage, event["done"], config.episodes)
+
+    done = run_worker(python, WORKER, _arguments(config), show)
+    quiet()
+    print(summary(config, done, time.perf_counter() - began))
     return config.file
 
 
@@ -82,9 +86,3 @@ def _arguments(config: SawyerConfig) -> list[str]:
     """What the worker is told."""
     given = [f"--{name}={getattr(config, name)}" for name in ("episodes", "seed", "policy")]
     return [config.family, str(config.file.absolute()), *given]
-
-
-def _show(progress: Progress, bar: TaskID, event: Event) -> None:
-    """Moves the bar on when an attempt has ended."""
-    if event["event"] == "episode":
-        progress.update(bar, completed=event["done"], failures=event["attempts"] - event["successes"])

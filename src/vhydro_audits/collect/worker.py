@@ -15,9 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 EVENTS = ("attempt", "episode", "done", "error")
 TAIL = 12  # lines of a crashed worker's words that are shown
 PATIENCE = 5.0  # seconds a worker has to end after it was asked to
@@ -32,13 +29,6 @@ def refuse_existing(out: Path, files: Sequence[Path], *, overwrite: bool) -> Non
     existing = next((p for p in files if p.exists()), None)
     if existing and not overwrite:
         raise ValueError(f"{existing} exists; nothing was done. Pass --overwrite to replace it, or another --out.")
-
-
-def attempts_bar(console: Console) -> Progress:
-    """A bar of the episodes kept, with the number of failed attempts."""
-    failed = TextColumn("{task.fields[failures]} failed")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), failed, TimeElapsedColumn())
-    return Progress(*columns, console=console)
 
 
 def interpreter(explicit: Path | str | None, variable: str, folder: str, module: str, remedy: str) -> Path:

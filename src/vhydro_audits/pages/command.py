@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
+from vhydro.usage import UsageError
 from vhydro_audits.pages.laws import write_laws_page
 from vhydro_audits.pages.modes import write_modes_page
 from vhydro_audits.pages.planning import write_planning_page
@@ -23,12 +24,15 @@ WRITERS = {
 class PageCommand:
     """`vhydro audit page`: the page of an audit, from its result files; no model runs."""
 
-    audit: tyro.conf.Positional[Literal["laws", "modes", "planning", "support", "all"]] = "all"
+    # which: laws, modes, planning, support or all
+    audit: Annotated[
+        tyro.conf.Positional[Literal["laws", "modes", "planning", "support", "all"]], tyro.conf.arg(metavar="AUDIT")
+    ] = "all"
     out: Path | None = None  # the audit's folder; results/AUDIT if not given
 
     def __post_init__(self):
         if self.out is not None and self.audit == "all":
-            raise ValueError("--out is the folder of one audit; say which: vhydro audit page AUDIT --out FOLDER.")
+            raise UsageError("--out is the folder of one audit; say which: `vhydro audit page AUDIT --out FOLDER`.")
 
 
 def run_page(command: PageCommand) -> list[Path]:
