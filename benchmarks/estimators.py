@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from provenance import provenance
-from vhydro.demo import puck_episodes, puck_start
+from puck_model import puck_episodes, puck_start
 from vhydro.filter import FilterSettings
 from vhydro.training import TrainingConfig, fit
 

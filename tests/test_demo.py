@@ -6,11 +6,11 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from vhydro.report.film import dark_spans
 
 import vhydro.demo as demo
 from vhydro.demo import DemoConfig, motion, placed_model, places, puck_episodes, run_demo, true_motion
 from vhydro.episodes import episode
-from vhydro.report.film import dark_spans
 from vhydro.storage import load
 from vhydro.training import Fit, Parts, _refuse_unfit, _trainable
 

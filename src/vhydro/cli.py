@@ -22,7 +22,12 @@ TRACEBACK = "VHYDRO_TRACEBACK"  # environment variable: a fault of the program i
 # Every verb: what it does, its module, its configuration and its function. A module is imported when its verb
 # is used, so that help comes at once.
 VERBS = {
-    "demo": ("Fit, filter and show a puck that bounces in the dark.", "vhydro.demo", "DemoConfig", "run_demo"),
+    "demo": (
+        "From shipped robot logs to a page with segments, then a puck's law.",
+        "vhydro.demo",
+        "DemoConfig",
+        "run_demo",
+    ),
     "fit": ("Fit a model to logs, without labels, and keep it.", "vhydro.commands.fit", "FitCommand", "run_fit"),
     "filter": (
         "Filter logs: intervals, mode probabilities, certificates.",
@@ -53,6 +58,12 @@ VERBS = {
         "vhydro.commands.report",
         "ReportCommand",
         "run_report",
+    ),
+    "view": (
+        "Show a run in Rerun's viewer.",
+        "vhydro.commands.view",
+        "ViewCommand",
+        "run_view",
     ),
     "audit laws": (
         "Recover the laws of four systems whose equations are known, beside ablations and peers.",

@@ -100,7 +100,7 @@ def test_findings_are_computed(run):
     assert "9 segments of 3 modes were found in 3 logs" in first
     assert f"hold {dark.covered:.0%} of the {dark.readings:,} hidden readings" in second
     assert "90% of the steps are certified, and 3 readings were set aside" in second
-    assert third == "The law of 1 of 2 modes are identified: stiffness 1203.4 N/m (1198 to 1208.8)."
+    assert third == "The law of 1 of 2 modes are identified: stiffness 1203 N/m (1198 to 1209)."
     assert "was refused a proof: 0.4 > 0.3" in fourth
 
 

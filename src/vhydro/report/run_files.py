@@ -57,6 +57,8 @@ class Run:
     plan: dict[str, Any] | None = None
     unread: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()  # results of another model than the one in the folder
+    inside: tuple[str, ...] = ()  # folders of further runs in this one
+    above: bool = False  # whether the folder is in that of another run
 
 
 def read_run(folder: Path) -> Run:
@@ -93,8 +95,16 @@ def read_run(folder: Path) -> Run:
         groups=tuple(named.get("groups", ())), surprise_limit=tuple(named.get("surprise_limit", ())),
         episodes=tuple(_episodes(beliefs, filtered, segments, paths)), fit=fit, filtered=filtered,
         segmented=segments, law=law or (fit or {}).get("law"), plan=plan, unread=tuple(unread),
-        stale=_stale(parts | {"plan.json": plan}),
+        stale=_stale(parts | {"plan.json": plan}), inside=_runs_in(folder), above=_is_run(folder.resolve().parent),
     )  # fmt: skip
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "fit.json").is_file() and (folder / "index.html").is_file()
+
+
+def _runs_in(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name.isprintable() and _is_run(f)))
 
 
 def _document(path: Path) -> dict[str, Any]:

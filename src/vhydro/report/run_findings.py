@@ -1,14 +1,15 @@
 """What a run found, in sentences and numbers that are computed from its files."""
 
-from collections.abc import Sequence
 from itertools import pairwise
+from math import ceil, log10
 from typing import NamedTuple
 
 import numpy as np
 
-from vhydro.report.equations import number
 from vhydro.report.run_files import Run, RunEpisode
+from vhydro.report.words import listed, number, plural
 
+ASKED_FOR = ("mass", "stiffness", "friction", "restitution")  # constants, by how their names begin
 MILLIMETRES = "m"  # the unit of channels whose errors are told in millimetres
 
 
@@ -75,15 +76,6 @@ def fault_count(run: Run) -> int:
     return sum(int(e.signals["faults"].sum()) for e in run.episodes if "faults" in e.signals)
 
 
-def plural(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def listed(words: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def found_modes(run: Run) -> str:
     """What modes the logs have."""
     if not run.modes:
@@ -127,21 +119,27 @@ def found_law(run: Run) -> str:
     modes = run.law.get("modes", [])
     good = [m for m in modes if m.get("status") != "unidentified"]
     known = [c for c in run.law.get("constants", []) if c.get("identified") and c.get("low") is not None]
-    shown = listed([f"{c['name']} {interval(c)}" for c in known[:3]]) if known else ""
+    shown = listed([f"{c['name']} {interval(c)}" for c in telling(known)]) if known else ""
     if not good:
         return "No law is identified: the logs do not tell the terms apart, and the page says why."
     share = "every mode is" if len(good) == len(modes) else f"{len(good)} of {len(modes)} modes are"
     return f"The law of {share} identified{f': {shown}' if shown else ''}."
 
 
+def telling(constants: Sequence[dict]) -> list[dict]:
+    """At most three constants, those first that a person would ask for."""
+    named = [next((c for c in constants if str(c["name"]).startswith(kind)), None) for kind in ASKED_FOR]
+    first = [c for c in named if c is not None]
+    return (first + [c for c in constants if c not in first])[:3]
+
+
 def interval(constant: dict) -> str:
-    """`1203 N/m (1198 to 1208)`: a value to the last digit that its interval leaves."""
+    """`1203 N/m (1198 to 1209)`: a value to the last digit that its interval leaves."""
     value, low, high = (float(constant[k]) for k in ("value", "low", "high"))
-    width = abs(high - low)
-    digits = 4 if width <= 0 or value == 0 else int(np.clip(np.ceil(np.log10(abs(value) / width)) + 2, 2, 7))
+    decimals = max(ceil(-log10(high - low)), 0) if high > low else 4
     unit = f" {constant['unit']}" if constant.get("unit") not in (None, "", "1") else ""
-    short, a, b = (number("{}", float(f"{x:.{digits}g}")).removesuffix(".0") for x in (value, low, high))
-    return f"{short}{unit}" if width <= 0 else f"{short}{unit} ({a} to {b})"
+    short, a, b = (number(f"{{:.{decimals}f}}", x) for x in (value, low, high))
+    return f"{short}{unit} ({a} to {b})" if high > low else f"{short}{unit}"
 
 
 def found_plan(run: Run) -> str:

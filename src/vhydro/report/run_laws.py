@@ -5,11 +5,10 @@ from html import escape
 from typing import Any
 
 from vhydro.report.charts import Key, Panel, figure, straight
-from vhydro.report.equations import number
 from vhydro.report.mathml import mathml
 from vhydro.report.page import table_html
 from vhydro.report.run_episodes import swatch
-from vhydro.report.run_findings import plural
+from vhydro.report.words import number, plural
 
 UNITLESS = {"1": ""}
 WIDE = 1064.0  # of a page's column on a laptop

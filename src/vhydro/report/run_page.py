@@ -5,6 +5,7 @@ from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from vhydro.report.page import ASSETS, Section, folded, page, terms_html, write_page
 from vhydro.report.run_episodes import browser, modes_key
@@ -12,6 +13,7 @@ from vhydro.report.run_files import Run, chosen, read_run
 from vhydro.report.run_findings import findings
 from vhydro.report.run_laws import laws_html
 from vhydro.report.run_plan import plan_html
+from vhydro.report.words import listed
 
 NEXT = {
     "filter": "signals, calibrated intervals, mode probabilities and certificates of every log",
@@ -66,6 +68,7 @@ def run_page(run: Run, asked: Sequence[str] = (), *, files: Sequence[str] = ()) 
     return page(
         run.name, [s for s in sections if s is not None], answer=" ".join(map(escape, findings(run))),
         kicker="A run", intro=_intro(run), style=_asset("run.css"), script=_asset("run.js") if run.episodes else "",
+        home="../index.html" if run.above else "",
         footer="This page was written from the files of its folder; <code>vhydro report</code> writes it again.",
     )  # fmt: skip
 
@@ -76,7 +79,13 @@ def _intro(run: Run) -> str:
         " Run its verb again to renew it.</p>"
         for name in run.stale
     )
-    return stale + (modes_key(run) if run.modes else "")
+    return stale + (modes_key(run) if run.modes else "") + _others(run)
+
+
+def _others(run: Run) -> str:
+    """Links to the runs in this one's folder."""
+    links = [f"<a href='{quote(name)}/index.html'>{escape(name)}</a>" for name in run.inside]
+    return f"<p>Further runs in this folder: {listed(links)}.</p>" if links else ""
 
 
 def _logs(run: Run, episodes: Sequence[Any], asked: Sequence[str]) -> Section | None:

@@ -5,8 +5,8 @@ from html import escape
 from typing import Any
 
 from vhydro.report.charts import Panel, figure, straight
-from vhydro.report.equations import number
 from vhydro.report.page import Score, scores_html, terms_html
+from vhydro.report.words import number
 
 WIDE = 521.0  # of two panels beside each other
 
