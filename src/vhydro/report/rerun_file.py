@@ -109,24 +109,31 @@ def _log_bodies(rr: ModuleType, stream: Any, run: Run, signals: dict, times: np.
         stream.log(f"{place}/path", rr.LineStrips3D([centres], colors=[colour], radii=[0.001]), static=True)
     if "hand" in signals:
         place = f"{root}/world/hand"
-        stream.log(place, rr.Points3D.from_fields(colors=[SEEN], radii=[0.012], labels=["hand"]), static=True)
+        stream.log(place, rr.Points3D.from_fields(colors=[SEEN], radii=[0.008], labels=["hand"]), static=True)
         stream.send_columns(place, when, rr.Points3D.columns(positions=signals["hand"]))
 
 
 def _blueprint(run: Run) -> Any:
-    """A tab for each log: bodies in space beside modes and the signals of every group."""
+    """A tab for each log: bodies in space and segments beside modes and signals."""
     import rerun.blueprint as rrb  # pyright: ignore[reportMissingImports]
 
     rr = imported_rerun()
+    bare = rrb.PlotLegend(visible=False)
     tabs = []
     for episode in run.episodes[:MOST_TABS]:
         root = rr.new_entity_path([episode.name])
-        charts = [rrb.TimeSeriesView(origin=f"{root}/modes", name="modes")] if episode.signals else []
-        for name in run.channels if episode.signals else ():
-            place = f"{root}/signals{rr.new_entity_path([name])}"
-            charts.append(rrb.TimeSeriesView(origin=place, name=name))
-        side = [rrb.Spatial3DView(origin=f"{root}/world", name="bodies")] if bodies(run) and episode.signals else []
-        side.append(rrb.TextLogView(origin=f"{root}/segments", name="segments"))
-        grid = rrb.Grid(*charts) if charts else None
-        tabs.append(rrb.Horizontal(rrb.Vertical(*side), *([grid] if grid else []), name=episode.name))
+        side = [rrb.TextLogView(origin=f"{root}/segments", name="segments")]
+        if not episode.signals:
+            tabs.append(rrb.Vertical(*side, name=episode.name))
+            continue
+        if bodies(run):
+            side.insert(0, rrb.Spatial3DView(origin=f"{root}/world", name="bodies"))
+        modes = rrb.TimeSeriesView(origin=f"{root}/modes", name="mode probabilities")
+        trust = rrb.TimeSeriesView(origin=f"{root}/trust", name="certified and λ spent", plot_legend=bare)
+        signals = [
+            rrb.TimeSeriesView(origin=f"{root}/signals{rr.new_entity_path([c])}", name=c, plot_legend=bare)
+            for c in run.channels
+        ]
+        charts = rrb.Vertical(rrb.Horizontal(modes, trust), rrb.Grid(*signals), row_shares=[1, 3])
+        tabs.append(rrb.Horizontal(rrb.Vertical(*side), charts, column_shares=[2, 3], name=episode.name))
     return rrb.Blueprint(rrb.Tabs(*tabs), collapse_panels=True)
