@@ -127,7 +127,7 @@ def test_a_failing_run_leaves_no_files(results, broken, monkeypatch, tmp_path):
     [("particles", 0), ("train", 2), ("occlusion", 1.0), ("promise", 0.0), ("guide_occlusion", 1.0), ("repeats", 0)],
 )
 def test_bad_settings_are_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} is {value}; expected"):
+    with pytest.raises(ValueError, match=f"--{name.replace('_', '-')} {value:g}; expected"):
         DemoConfig(**{name: value})
 
 

@@ -131,11 +131,14 @@ AFTER = """`vhydro VERB --help` shows the options of a verb, `vhydro --version` 
 
 Exit status:
   0    it is done
-  1    it failed: a file is missing or damaged, the logs do not allow it, the disk is full
-  2    it was asked for wrongly: the command line cannot be meant, whatever the files hold
+  1    it failed: a file is missing or damaged, the logs do not allow it, the
+       disk is full
+  2    it was asked for wrongly: the command line cannot be meant, whatever
+       the files hold
   130  it was stopped by Ctrl-C; nothing half-written is left
 
-Results go to stdout (with --json as one JSON document), errors and progress to stderr."""
+Results go to stdout (with --json as one JSON document), errors and progress
+to stderr."""
 GROUPS = {
     "audit": "Hold every claim against peers and the paper.",
     "data": "Read, inspect and convert logs.",

@@ -74,7 +74,7 @@ def on_terminal(*, wanted: bool | None = None) -> Iterator[None]:
 class Bar:
     """A line on stderr that says what is being done, how far it is and how long it will take."""
 
-    def __init__(self, silent: float = SILENT):
+    def __init__(self, silent: float | int = SILENT):
         self._lock, self._due = threading.Lock(), False
         self._bar, self._task, self._what = bar_of_work(), None, ""
         self._timer = threading.Timer(silent, self._appear)
@@ -129,7 +129,7 @@ def bar_of_work() -> "Progress":
     )  # fmt: skip
 
 
-def _times(done: int, total: float | None, seconds: float, begun: int = 0) -> str:
+def _times(done: int, total: float | int | None, seconds: float | int, begun: int = 0) -> str:
     """Of work that was taken up where `begun` parts were done already."""
     if not total:
         return _clock(seconds)
@@ -137,7 +137,7 @@ def _times(done: int, total: float | None, seconds: float, begun: int = 0) -> st
     return f"{done}/{total:g}, {_clock(seconds)}{left}"
 
 
-def _clock(seconds: float) -> str:
+def _clock(seconds: float | int) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

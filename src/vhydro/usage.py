@@ -22,13 +22,13 @@ class Incomplete(SystemExit):
         self.result = result
 
 
-def at_least(name: str, value: float, least: float) -> None:
+def at_least(name: str, value: float | int, least: float | int) -> None:
     """Raises where the value of an option is smaller than it can be."""
     if value < least:
         raise UsageError(f"--{name} {value:g}; expected at least {least:g}. Give --{name} {least:g} or more.")
 
 
-def share(name: str, value: float) -> None:
+def share(name: str, value: float | int) -> None:
     """Raises where the value of an option is no share strictly between 0 and 1."""
     if not 0 < value < 1:
         raise UsageError(f"--{name} {value:g}; expected a share strictly between 0 and 1, such as --{name} 0.9.")

@@ -162,7 +162,7 @@ def test_only_its_own_folder_is_written(valve, tmp_path):
         run_segment(replace(command, out=tmp_path / "mine", overwrite=True))
     with locked(tmp_path / "out" / blocks.LOCK, tmp_path), pytest.raises(BusyError, match="is being written by"):
         run_segment(command)
-    with pytest.raises(ValueError, match="--block 0; expected at least one"):
+    with pytest.raises(ValueError, match="--block 0; expected at least 1"):
         Where(block=0)
     with pytest.raises(ValueError, match="with --to files, which is computed here in one go"):
         run_segment(replace(command, to="files"))

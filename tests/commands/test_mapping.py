@@ -145,7 +145,7 @@ def test_units_are_those_that_were_told():
     assert log.inputs[0].unit == "deg"
     with pytest.raises(ValueError, match=r"has no nothing for --units"):
         with_units(valve_log(0), {"nothing": "mm"})
-    with pytest.raises(ValueError, match="a unit that is known, such as pose/x=mm"):
+    with pytest.raises(ValueError, match="nobody knows the unit 'furlong'; expected one such as"):
         Naming(units=("flow=furlong",)).applied(Dataset("made", sample("PokeCube").path, ("a",), lambda i: log))
 
 

@@ -75,7 +75,7 @@ def test_a_sample_goes_through_every_verb(model, logs, tmp_path, monkeypatch, ca
     assert "segments in 3 logs" in out
     assert "mode 0: nothing" in out
     status, _, err = ended(["laws", model, logs], capsys)
-    assert status == 2
+    assert status == 1
     assert err.count("\n") == 1
     assert "through the contact view, which shows no forces" in err
     assert {p.name for p in tmp_path.iterdir()} == {"beliefs", "segments"}
@@ -195,7 +195,7 @@ def test_segments_are_lerobots_subtasks(model, logs, tmp_path, capsys):
         assert [s["confidence"] for s in sure["episodes"][0]["segments"]] == [s.confidence for s in found[0]]
     for one, other in zip(read(logs), read(tmp_path / "second"), strict=True):
         np.testing.assert_array_equal(one.observations, other.observations)
-    assert ended(["segment", model, first, "--to", "lerobot", "--out", first / "in"], capsys)[0] == 2
+    assert ended(["segment", model, first, "--to", "lerobot", "--out", first / "in"], capsys)[0] == 1
     assert (
         "expected a place of its own" in ended(["segment", model, first, "--to", "lerobot", "--out", first], capsys)[2]
     )
@@ -215,7 +215,7 @@ def test_logs_that_the_model_cannot_read_leave_nothing_behind(verb, cart, tmp_pa
     ):
         data = kept(tmp_path / f"{name}.npz", *([log] if bad.channels == log.channels else []), bad)
         status, _, err = ended([verb, model, data, "--out", tmp_path / "out"], capsys)
-        assert status == 2
+        assert status == 1
         assert err.count("\n") == 1
         assert words in err
         assert not (tmp_path / "out").exists()
@@ -232,7 +232,7 @@ def test_logs_that_cannot_be_fitted_leave_nothing_behind(tmp_path, capsys):
     ):  # fmt: skip
         data = kept(tmp_path / f"{name}.npz", *logs)
         status, _, err = ended(["fit", data, "--out", out], capsys)
-        assert status == 2
+        assert status == 1
         assert err.count("\n") == 1
         assert words in err
     assert not out.exists()
@@ -260,7 +260,7 @@ def test_a_file_that_is_no_model_is_named(logs, tmp_path, capsys):
     (tmp_path / "bad.vhydro").write_text("nothing of the kind")
     for verb in ("filter", "segment", "laws"):
         status, _, err = ended([verb, tmp_path / "bad.vhydro", logs], capsys)
-        assert status == 2
+        assert status == 1
         assert "bad.vhydro" in err
         assert "Traceback" not in err
 
@@ -291,8 +291,8 @@ def test_channels_can_be_named(naming, view):
     [
         (Naming(view="body", positions=("q",)), "--view body with channels of the mechanics view"),
         (Naming(positions=("q",), channels=("p",)), "the mechanics and the plain view were named"),
-        (Naming(body=("cube",)), "expected a name and its channels, such as cup=cup_x,cup_y,cup_z"),
-        (Naming(body=("a=a.", "b=b.")), "2 bodies without a hand; expected one, or --hand"),
+        (Naming(body=("cube",)), "expected a name and its channels, such as --body cup=cup_x,cup_y,cup_z"),
+        (Naming(body=("a=a.", "b=b.")), "2 bodies without a hand; expected one, or a hand"),
     ],
 )
 def test_names_that_contradict_are_refused(naming, words):
@@ -341,18 +341,18 @@ def test_plan_plans_and_says_what_is_proven(cart, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "message"),
+    ("text", "options", "code", "message"),
     [
-        ("task = 3", (), "defines task = 3"),
-        ("1 / 0", (), "ZeroDivisionError"),
-        (None, (), "is not there"),
-        (TASK, ("--log", "9"), "log 9 was asked for"),
-        (TASK, ("--horizon", "0"), "horizon is 0"),
+        ("task = 3", (), 1, "defines task = 3"),
+        ("1 / 0", (), 1, "ZeroDivisionError"),
+        (None, (), 1, "is not there"),
+        (TASK, ("--episode", "9"), 1, "episode 9 was asked for"),
+        (TASK, ("--horizon", "0"), 2, "--horizon 0; expected at least 1"),
     ],
 )
-def test_plan_refuses_in_one_line(cart, tmp_path, capsys, text, options, message):
+def test_plan_refuses_in_one_line(cart, tmp_path, capsys, text, options, code, message):
     if text is not None:
         (tmp_path / "task.py").write_text(text)
     status, _, error = ended(["plan", *cart, tmp_path / "task.py", *options], capsys)
-    assert status == 2
+    assert status == code
     assert message in error

@@ -72,7 +72,7 @@ def read(
     topics: Sequence[str] = (),
     rate: float | int | None = None,
     episodes: Sequence[str | int] = (),
-    only_rate: float | None = None,
+    only_rate: float | int | None = None,
 ) -> Dataset:
     """The episodes of a file, of a folder as a whole, or of all that a pattern such as `logs/*.mcap` matches.
 
@@ -83,14 +83,14 @@ def read(
     """
     if isinstance(topics, str) or isinstance(episodes, str):
         raise UsageError(f"topics are {topics!r}, episodes {episodes!r}; expected lists.")
-    given = None if rate is None else float(rate)
-    path, options = Path(path), ReadOptions(tuple(topics), given, tuple(map(str, episodes)), only_rate)
+    given, only = (None if r is None else float(r) for r in (rate, only_rate))
+    path, options = Path(path), ReadOptions(tuple(topics), given, tuple(map(str, episodes)), only)
     if not path.exists() and any(c in str(path) for c in WILD):
         whole = _matching(path, options)
     else:
         whole = _whole(path, options)
     chosen = whole.take(chosen_episodes(whole, options.episodes)) if options.episodes else whole
-    return chosen if only_rate is None else of_rate(chosen, only_rate)
+    return chosen if only is None else of_rate(chosen, only)
 
 
 def of_rate(dataset: Dataset, rate: float) -> Dataset:
