@@ -313,6 +313,15 @@ class Panel:
         self.parts.append(f"<text class='{kind}' x='{a:.1f}' y='{b:.1f}' text-anchor='{anchor}'>{escape(text)}</text>")
         return self
 
+    def slanted(self, x: float, y: float, text: str, kind: str = "") -> "Panel":
+        """A tick's words below a place, slanted so that many fit beside each other."""
+        a, b = self.across(x) + 4, self.down(y) + 12
+        self.parts.append(
+            f"<text class='{kind}' x='{a:.1f}' y='{b:.1f}' text-anchor='end' transform='rotate(-45 {a:.1f} {b:.1f})'>"
+            f"{escape(text)}</text>"
+        )
+        return self
+
     def svg(self, alt: str = "") -> str:
         """The drawing; `alt` says what is to be seen to those who do not see it."""
         size = f"viewBox='0 0 {self.width:g} {self.height:g}'"

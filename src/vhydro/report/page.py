@@ -70,11 +70,9 @@ def contrast(first: str, second: str) -> float:
 def toned(colour: str, paper: str, least: float = 3.0) -> str:
     """The colour, moved towards black or white until its contrast with the paper is at least `least`."""
     towards = 0 if luminance(paper) > 0.5 else 255
-    for step in range(21):
-        mixed = "#" + "".join(f"{round(c + (towards - c) * step / 20):02x}" for c in _rgb(colour))
-        if contrast(mixed, paper) >= least:
-            return mixed
-    return mixed
+    steps = (tuple(round(c + (towards - c) * step / 20) for c in _rgb(colour)) for step in range(21))
+    mixed = ("#" + "".join(f"{c:02x}" for c in step) for step in steps)
+    return next(candidate for candidate in mixed if contrast(candidate, paper) >= least)
 
 
 @cache
