@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## fit, filter and show a bouncing puck; results in demo/
+demo: $(READY) ## robot logs to a page, then a puck to its law; about two minutes; open demo/index.html
 	$(BIN)/vhydro demo --out demo
 
 test: $(READY) ## the whole test suite

@@ -51,7 +51,7 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("verb", "flags"),
     [
-        ("demo", ("--out", "--seed", "--occlusion", "--particles")),
+        ("demo", ("--out", "--seed", "--hide")),
         ("fit", ("LOGS", "--out", "--modes", "--view", "--hand", "--body", "--positions", "--forces", "--no-refine")),
         ("filter", ("MODEL", "LOGS", "--out", "--level")),
         ("segment", ("MODEL", "LOGS", "--out")),
@@ -74,7 +74,7 @@ def test_help_of_a_verb_lists_its_flags(verb, flags, capsys):
         (["fit", "no-such-file", "--modes", "many"], "--modes"),
         (["demo", "--sede", "1"], "--sede"),
         (["demo", "--seed", "one"], "--seed"),
-        (["demo", "--particles", "0"], "--particles 0; expected at least 1"),
+        (["demo", "--hide", "1.5"], "--hide 1.5; expected a share"),
     ],
 )
 def test_bad_arguments_end_with_status_2_and_say_why(arguments, words, capsys):

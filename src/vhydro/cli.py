@@ -23,7 +23,7 @@ TRACEBACK = "VHYDRO_TRACEBACK"  # environment variable: a fault of the program i
 # is used, so that help comes at once.
 VERBS = {
     "demo": (
-        "From shipped robot logs to a page with segments, then a puck's law.",
+        "A tour: robot logs to a page, a puck to its law.",
         "vhydro.demo",
         "DemoConfig",
         "run_demo",

@@ -1,5 +1,6 @@
 """What a run found, in sentences and numbers that are computed from its files."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil, log10
 from typing import NamedTuple
