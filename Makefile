@@ -58,7 +58,10 @@ bench-laws: $(READY) ## seconds of one law fit beside PySINDy's STLSQ
 bench-audit: $(READY) ## seconds of one cell group of the support audit; DATA=folder for logs of your own
 	$(BIN)/python benchmarks/audit.py $(if $(DATA),--data $(DATA))
 
-pages: $(READY) ## the pages of the committed audits, in results/*/index.html
+node_modules/axe-core: ## what checks the pages for readers who do not see them
+	npm install --no-save --no-audit --no-fund --silent axe-core
+
+pages: $(READY) ## the pages of the committed audits: results/index.html, and results/*/index.html
 	$(BIN)/vhydro audit page
 
 audit-modes: $(READY) ## the modes audit on the recorded logs in DATA; results in results/modes, resumable
@@ -97,4 +100,4 @@ maniskill: .venv-maniskill/.ready ## the simulator that `vhydro collect maniskil
 sawyer: .venv-sawyer/.ready ## the simulator that `vhydro collect sawyer` runs
 
 clean: ## remove environments and caches
-	rm -rf $(VENV) .venv-particles .venv-mppi .venv-maniskill .venv-sawyer .jax_cache build dist
+	rm -rf $(VENV) .venv-particles .venv-mppi .venv-maniskill .venv-sawyer .jax_cache node_modules build dist

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from vhydro.report.page import both
 
+Number = float | int
 Symbol = Literal["", "circle", "square", "diamond", "triangle", "down", "cross", "plus", "ring", "tick"]
 SYMBOLS: tuple[Symbol, ...] = ("circle", "diamond", "square", "triangle", "down", "plus", "cross")
 DASHES = {"solid": "", "dot": "2 4", "dash": "6 4"}
@@ -24,25 +25,25 @@ class Axis(NamedTuple):
     `by` turns values into places on a straight scale, e.g. `math.log10`.
     """
 
-    low: float
-    high: float
-    ticks: Sequence[tuple[float, str]] = ()
+    low: Number
+    high: Number
+    ticks: Sequence[tuple[Number, str]] = ()
     title: str = ""
-    by: Callable[[float], float] = float
+    by: Callable[[Number], Number] = float
     grid: bool = True
 
-    def share(self, value: float) -> float:
+    def share(self, value: Number) -> float:
         """How far along the axis a value is drawn; what is outside is at the edge."""
         low, high = self.by(self.low), self.by(self.high)
         share = (self.by(min(max(value, min(self.low, self.high)), max(self.low, self.high))) - low) / (high - low)
         return min(max(share, 0.0), 1.0)
 
 
-def plain_number(value: float | int) -> str:
+def plain_number(value: Number) -> str:
     return f"{value:.10g}".replace("-", "−")
 
 
-def straight(values: Iterable[float], title: str = "", *, zero: bool = False, most: int = 5, **options) -> Axis:
+def straight(values: Iterable[Number], title: str = "", *, zero: bool = False, most: int = 5, **options) -> Axis:
     """An axis around values with about `most` round ticks."""
     there = [v for v in values if math.isfinite(v)] or [0.0, 1.0]
     low, high = min(there), max(there)
@@ -58,7 +59,7 @@ def straight(values: Iterable[float], title: str = "", *, zero: bool = False, mo
     return Axis(low if zero and low == 0 else low - room, high + room, ticks, title, **options)
 
 
-def logarithmic(values: Iterable[float], title: str = "", *, most: int = 6) -> Axis:
+def logarithmic(values: Iterable[Number], title: str = "", *, most: int = 6) -> Axis:
     """A logarithmic axis around positive values, with ticks at powers of ten."""
     there = [v for v in values if v > 0 and math.isfinite(v)] or [0.1, 1.0]
     low, high = math.log10(min(there)), math.log10(max(there))
@@ -84,7 +85,7 @@ def _paint(colour: str, *, stroke: bool = False, soft: bool = False) -> str:
     return f"{name}='{colour}'" + ("" if soft else f" style='{name}:{both(colour)}'")
 
 
-def _mark(symbol: Symbol, x: float, y: float, size: float) -> str:
+def _mark(symbol: Symbol, x: Number, y: Number, size: Number) -> str:
     """The opening of a mark's element, without its colour."""
     r = size / 2
     if symbol in ("circle", "ring"):
@@ -112,8 +113,8 @@ class Mark(NamedTuple):
 
     kind: str
     name: str
-    x: tuple[float, ...]
-    y: tuple[float | None, ...]
+    x: tuple[Number, ...]
+    y: tuple[Number | None, ...]
     tips: tuple[str, ...] = ()
 
 
@@ -126,10 +127,10 @@ class Panel:
         y: Axis,
         title: str = "",
         *,
-        width: float = 340,
-        height: float = 210,
-        left: float | None = None,
-        right: float = 12,
+        width: Number = 340,
+        height: Number = 210,
+        left: Number | None = None,
+        right: Number = 12,
     ):
         self.x, self.y, self.title, self.width, self.height = x, y, title, width, height
         longest = max((len(words) for _, words in y.ticks), default=0)
@@ -142,22 +143,22 @@ class Panel:
     def _note(self, kind: str, name: str, x: Iterable, y: Iterable, tips: Sequence[str] = ()) -> None:
         self.marks.append(Mark(kind, name, tuple(map(float, x)), tuple(y), tuple(tips)))
 
-    def across(self, value: float) -> float:
+    def across(self, value: Number) -> float:
         return self.left + (self.width - self.left - self.right) * self.x.share(value)
 
-    def down(self, value: float) -> float:
+    def down(self, value: Number) -> float:
         return self.height - self.bottom - (self.height - self.top - self.bottom) * self.y.share(value)
 
     def line(
         self,
-        x: Sequence[float],
-        y: Sequence[float | None],
+        x: Sequence[Number],
+        y: Sequence[Number | None],
         colour: str,
         *,
         name: str = "",
-        width: float = 1.8,
+        width: Number = 1.8,
         dash: str = "",
-        opacity: float = 1.0,
+        opacity: Number = 1.0,
     ) -> "Panel":
         """A line through the points; a missing value is a gap."""
         self._note("line", name, x, y)
@@ -176,15 +177,15 @@ class Panel:
 
     def dots(
         self,
-        x: Sequence[float],
-        y: Sequence[float | None],
+        x: Sequence[Number],
+        y: Sequence[Number | None],
         colour: str,
         *,
         name: str = "",
         symbol: Symbol = "circle",
-        size: float = 6,
+        size: Number = 6,
         tips: Sequence[str] = (),
-        opacity: float = 1.0,
+        opacity: Number = 1.0,
     ) -> "Panel":
         """Marks with words on hovering; a ring is hollow."""
         self._note("dots", name, x, y, tips)
@@ -202,13 +203,13 @@ class Panel:
 
     def cloud(
         self,
-        x: Sequence[float],
-        y: Sequence[float],
+        x: Sequence[Number],
+        y: Sequence[Number],
         colour: str,
         *,
         name: str = "",
-        size: float = 3,
-        opacity: float = 0.5,
+        size: Number = 3,
+        opacity: Number = 0.5,
     ) -> "Panel":
         """Many dots as one path; those that no eye could tell apart are drawn once."""
         self._note("cloud", name, x, y)
@@ -221,7 +222,7 @@ class Panel:
         return self
 
     def area(
-        self, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str, *, opacity: float = 0.2
+        self, x: Sequence[Number], low: Sequence[Number], high: Sequence[Number], colour: str, *, opacity: Number = 0.2
     ) -> "Panel":
         """What lies between two lines."""
         there = [*zip(x, high, strict=True), *reversed([*zip(x, low, strict=True)])]
@@ -231,15 +232,15 @@ class Panel:
 
     def box(
         self,
-        x: tuple[float, float],
-        y: tuple[float, float],
+        x: tuple[Number, Number],
+        y: tuple[Number, Number],
         colour: str,
         *,
         name: str = "",
         tip: str = "",
-        opacity: float = 1.0,
+        opacity: Number = 1.0,
         soft: bool = False,
-        gap: float = 0.0,
+        gap: Number = 0.0,
     ) -> "Panel":
         """A filled rectangle, `gap` pixels smaller than its place; a soft one keeps a pale colour."""
         self._note("box", name, x, y, [tip])
@@ -250,12 +251,12 @@ class Panel:
 
     def stretch(
         self,
-        x: tuple[float, float],
-        y: float,
+        x: tuple[Number, Number],
+        y: Number,
         colour: str,
         *,
         name: str = "",
-        tall: float = 14,
+        tall: Number = 14,
         tip: str = "",
         soft: bool = False,
     ) -> "Panel":
@@ -266,14 +267,14 @@ class Panel:
         return self
 
     def _rectangle(
-        self, x: float, y: float, width: float, height: float, paint: str, tip: str, opacity: float = 1.0
+        self, x: Number, y: Number, width: Number, height: Number, paint: str, tip: str, opacity: Number = 1.0
     ) -> None:
         said = f" data-tip='{escape(tip, quote=True)}'" if tip else ""
         faint = f" opacity='{opacity:g}'" if opacity < 1 else ""
         size = f"width='{max(width, 0.4):.1f}' height='{max(height, 0.4):.1f}'"
         self.parts.append(f"<rect x='{x:.1f}' y='{y:.1f}' {size} {paint}{faint}{said}/>")
 
-    def rule(self, along: Literal["x", "y"], value: float, words: str = "") -> "Panel":
+    def rule(self, along: Literal["x", "y"], value: Number, words: str = "") -> "Panel":
         """A dotted line across, at a value of the axis `along`, with words at its end."""
         self._note("rule", along, [value], [])
         if along == "x":
@@ -299,13 +300,13 @@ class Panel:
 
     def words(
         self,
-        x: float,
-        y: float,
+        x: Number,
+        y: Number,
         text: str,
         *,
         anchor: str = "start",
         kind: str = "ink",
-        shift: tuple[float, float] = (0, 0),
+        shift: tuple[Number, Number] = (0, 0),
     ) -> "Panel":
         """Plain text at a place, moved by so many pixels."""
         self._note("words", text, [x], [y])
@@ -313,7 +314,7 @@ class Panel:
         self.parts.append(f"<text class='{kind}' x='{a:.1f}' y='{b:.1f}' text-anchor='{anchor}'>{escape(text)}</text>")
         return self
 
-    def slanted(self, x: float, y: float, text: str, kind: str = "") -> "Panel":
+    def slanted(self, x: Number, y: Number, text: str, kind: str = "") -> "Panel":
         """A tick's words below a place, slanted so that many fit beside each other."""
         a, b = self.across(x) + 4, self.down(y) + 12
         self.parts.append(
@@ -364,7 +365,7 @@ class Key(NamedTuple):
     colour: str
     symbol: Symbol = ""
     dash: str | None = None  # of its line; None: no line
-    width: float = 1.8
+    width: Number = 1.8
     soft: bool = False
 
 
@@ -393,7 +394,7 @@ def _swatch(key: Key) -> str:
     return f"<svg viewBox='0 0 26 12' aria-hidden='true'>{''.join(parts)}</svg>"
 
 
-def column_width(columns: int) -> float:
+def column_width(columns: int) -> int:
     """The width of a panel of which so many stand beside each other on a laptop."""
     return math.floor((WIDE - 22 * (columns - 1)) / columns)
 

@@ -76,11 +76,14 @@ def toned(colour: str, paper: str, least: float = 3.0) -> str:
 
 
 @cache
-def both(colour: str, least: float = 3.0) -> str:
-    """A CSS colour that can be told from the paper in the light and in the dark; what is not `#rrggbb` stays."""
+def both(colour: str, light: float = 3.0, dark: float = 4.5) -> str:
+    """A CSS colour that can be told from the paper in the light and in the dark; what is not `#rrggbb` stays.
+
+    `light` and `dark` are the least contrasts there.
+    """
     if not re.fullmatch("#[0-9a-fA-F]{6}", colour):
         return colour
-    return f"light-dark({toned(colour, PAPER, least)}, {toned(colour, DARK['paper'], least)})"
+    return f"light-dark({toned(colour, PAPER, light)}, {toned(colour, DARK['paper'], dark)})"
 
 
 def _drawn(name: str) -> str:

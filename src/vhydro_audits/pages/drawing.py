@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vhydro.report.charts import DASHES, SYMBOLS, Key, Panel, Symbol
+from vhydro.report.charts import DASHES, SYMBOLS, Key, Number, Panel, Symbol
 from vhydro_audits.spec import Method, Spec
 
 SHARES = ((238, 242, 248), (139, 180, 247), (29, 78, 216))  # colours from never over half to always
@@ -21,7 +21,7 @@ class Look(NamedTuple):
     colour: str
     symbol: Symbol
     dash: str
-    width: float
+    width: Number
 
 
 def look(spec: Spec, method: Method) -> Look:
@@ -41,7 +41,7 @@ def method_keys(spec: Spec, methods: Iterable[Method], *, paper: bool = False) -
     return keys + ([Key("the paper’s number", PAPER, "ring", "1 3", 1.4)] if paper else [])
 
 
-def shade(share: float) -> str:
+def shade(share: Number) -> str:
     """The colour of a share from 0 to 1."""
     k = 0 if share <= 0.5 else 1
     t = 2 * min(max(share, 0.0), 1.0) - k
@@ -67,8 +67,8 @@ def log_dots(
     colour: str,
     *,
     symbol: Symbol = "circle",
-    size: float = 5,
-    opacity: float = 0.6,
+    size: Number = 5,
+    opacity: Number = 0.6,
     words: Sequence[str] = (),
 ) -> None:
     """Draws dots on logarithmic axes; of those that would lie on one another the first, with its words or a count."""

@@ -58,15 +58,17 @@ class AuditPage(NamedTuple):
     command: str = ""
 
 
-def write_audit_page(results: Results, folder: Path, said: AuditPage) -> Path:
-    """The path of the audit's page: the answer, its claims, what the words mean, where it is from."""
+def write_audit_page(results: Results, folder: Path, said: AuditPage) -> tuple[Path, Card]:
+    """The path of the audit's page (the answer, its claims, what the words mean, where it is from), and its card."""
     return write_shell(
         folder, said, size=size_words(results), words=_glossary(results, said.words), footer=footer_words(results.meta)
     )
 
 
-def write_shell(folder: Path, said: AuditPage, *, size: str, words: Mapping[str, str], footer: str) -> Path:
-    """The path of a page of any audit, from its parts."""
+def write_shell(
+    folder: Path, said: AuditPage, *, size: str, words: Mapping[str, str], footer: str
+) -> tuple[Path, Card]:
+    """The path of a page of any audit, from its parts, and its card."""
     place = AUDITS.index(said.card.audit) + 1 if said.card.audit in AUDITS else 0
     note = f"<div class='note'>{said.note}</div>" if said.note else ""
     last = f"<p>{escape(size)}</p><p>{said.about}</p><pre>{escape(said.command)}</pre>"
@@ -78,7 +80,7 @@ def write_shell(folder: Path, said: AuditPage, *, size: str, words: Mapping[str,
         said.title, sections, answer=said.answer, kicker=f"Audit {place} of {len(AUDITS)}: {said.card.audit}",
         intro=scores_html(said.card.scores) + note, footer=escape(footer), home="../index.html",
     )  # fmt: skip
-    return write_page(folder, text)
+    return write_page(folder, text), said.card
 
 
 def size_words(results: Results) -> str:
@@ -111,8 +113,8 @@ def index_html(cards: Sequence[Card]) -> str:
     """The page over all audits: a card for each, with its best picture, its claim and its numbers."""
     body = "".join(_card(card) for card in cards)
     answer = (
-        "Four claims about contact-rich robot logs, each measured over twenty seeds beside ablations, peers and the "
-        "paper’s own numbers. What falls short is shown as plainly as what does not."
+        "Four claims about robots that touch things, each measured beside ablations, peers and the paper’s own "
+        "numbers. What falls short is shown as plainly as what does not."
     )
     return page("What was measured", [f"<div class='cards'>{body}</div>"], answer=answer, kicker="VHyDRO audits")
 

@@ -45,16 +45,17 @@ NOTE = (
 )
 ABOUT = (
     "Logs are recorded with <code>vhydro collect</code>; a run that was stopped goes on where it was. <code>vhydro "
-    "audit modes --quick --out quick</code> runs a small part on the shipped sample, <code>vhydro audit page modes"
-    "</code> writes this page.</p><p>What to know before believing the numbers: channels and noise floor of ours were chosen "
-    "after looking at scores on the four maniskill tasks, the touch point of cloths and the reading of heights after "
-    "those of the sawyer-bridge ones. Scores of the unseen tasks were known by then, and heights matter in StackCube; "
-    "nothing was chosen by them. The floor of joints, how readings are chosen and two conditions of Thm 2 were set "
-    "after a first run over most of these divisions had been seen. The number of modes was given to every method but "
-    "auto and no-mode, and changes was told how many changes each log has. How modes are read for each kind of label "
-    "was chosen on labelled validation logs, for every method by the same rule, though only ours is read with heights "
-    "(what stands on what). The sawyer-bridge tasks are scripted MuJoCo stand-ins, not the recordings that the paper "
-    "used, and the maniskill logs are our own recordings: the paper’s numbers stand beside ours for orientation."
+    "audit modes --quick --out quick</code> runs a small part on the shipped sample, <code>vhydro audit page "
+    "modes</code> writes this page.</p><p>What to know before believing the numbers: channels and noise floor of ours"
+    " were chosen after looking at scores on the four maniskill tasks, the touch point of cloths and the reading of "
+    "heights after those of the sawyer-bridge ones. Scores of the unseen tasks were known by then, and heights matter"
+    " in StackCube; nothing was chosen by them. The floor of joints, how readings are chosen and two conditions of "
+    "Thm 2 were set after a first run over most of these divisions had been seen. The number of modes was given to "
+    "every method but auto and no-mode, and changes was told how many changes each log has. How modes are read for "
+    "each kind of label was chosen on labelled validation logs, for every method by the same rule, though only ours "
+    "is read with heights (what stands on what). The sawyer-bridge tasks are scripted MuJoCo stand-ins, not the "
+    "recordings that the paper used, and the maniskill logs are our own recordings: the paper’s numbers stand beside "
+    "ours for orientation."
 )
 WORDS = {
     CONFIGURATION: "labels: which bodies touch, from the simulator’s forces: the truth that the modes should be",
@@ -85,6 +86,11 @@ WORDS = {
 
 def write_modes_page(folder: Path) -> Path:
     """The path of the page, `folder/index.html`, made from the audit's result files there."""
+    return publish(folder)[0]
+
+
+def publish(folder: Path) -> tuple[Path, Card]:
+    """The path of the page that was written, and the audit's card for the index."""
     results = read_modes(folder)
     return write_audit_page(results, folder, modes_page(results))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from vhydro.report.charts import Axis, Key, Panel, column_width
+from vhydro.report.charts import Axis, Key, Number, Panel, column_width
 from vhydro.report.timeline import COLOURS
 from vhydro_audits.pages.drawing import BROKEN, PALE, PAPER, look, shade, thinned
 from vhydro_audits.pages.results import Place, Record, Results
@@ -102,7 +102,7 @@ def task_panels(results: Results, labels: str, metrics: Sequence[Metric]) -> lis
     return panels
 
 
-def _task_line(panel: Panel, results: Results, line: Line, metric: Metric, at: float) -> None:
+def _task_line(panel: Panel, results: Results, line: Line, metric: Metric, at: Number) -> None:
     ours = results.number(line.place, MODES.ours, metric.key, line.task)
     peer, theirs = best_peer(results, line, metric), paper_number(results, line, MODES.ours, metric)
     if ours is None:
@@ -157,7 +157,7 @@ def class_keys(classes: Sequence[str], *, regimes: bool = True) -> list[Key]:
 
 
 def timeline_panel(
-    results: Results, family: str, task: str, *, width: float = 1064, only: Sequence[str] = (), labels: bool = True
+    results: Results, family: str, task: str, *, width: Number = 1064, only: Sequence[str] = (), labels: bool = True
 ) -> Panel | None:
     """The first test log of the first seed: its labels and every method's modes; None without a path.
 
@@ -181,7 +181,7 @@ def timeline_panel(
     return panel
 
 
-def _seconds(length: float, title: str) -> Axis:
+def _seconds(length: Number, title: str) -> Axis:
     every = next((s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200) if length / s <= 10), length / 8)
     ticks = [(k * every, f"{k * every:g}") for k in range(int(length / every) + 1)]
     return Axis(0.0, length, ticks, title, grid=False)
@@ -211,11 +211,12 @@ def _method_strips(results: Results, family: str, task: str) -> list[Strip]:
     return strips
 
 
-def _stretches(panel: Panel, strip: Strip, at: float, dt: float) -> None:
+def _stretches(panel: Panel, strip: Strip, at: Number, dt: Number) -> None:
     values, starts = strip.path["values"], strip.path["starts"]
     for value, (first, last) in zip(values, pairwise([*starts, strip.path["rows"]]), strict=True):
         known = 0 <= value < len(strip.colours)
-        colour, words = (strip.colours[value], strip.words[value]) if known else (UNKNOWN, "no label")
+        colour = str(strip.colours[value]) if known else UNKNOWN
+        words = strip.words[value] if known else "no label"
         tip = f"{strip.name}: {words}\n{dt * first:.2f} s to {dt * last:.2f} s"
         panel.stretch((dt * first, dt * last), at, colour, name=strip.name, tall=STRIP - 6, tip=tip, soft=True)
 

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from vhydro.report.charts import Axis, Key, Panel, column_width, figure, straight
+from vhydro.report.charts import Axis, Key, Number, Panel, column_width, figure, straight
 from vhydro.report.page import Score, table_html
 from vhydro_audits.pages.frame import AuditPage, Card, Claim, footer_words, write_shell
 from vhydro_audits.pages.tables import mark
@@ -43,6 +43,11 @@ WORDS = {
 
 def write_planning_page(folder: Path) -> Path:
     """The path of the page, `folder/index.html`, made from the audit's result files there."""
+    return publish(folder)[0]
+
+
+def publish(folder: Path) -> tuple[Path, Card]:
+    """The path of the page that was written, and the audit's card for the index."""
     rows, cells, meta = read_planning(folder)
     said = planning_page(rows, cells, meta)
     seeds = f"{meta['seeds']} seed{'s' * (meta['seeds'] != 1)}, {len(cells):,} plans."
@@ -138,7 +143,7 @@ def _proven(rows: Sequence[Row]) -> Claim:
     return Claim("What was proven holds", "Proofs", words, numbers, picture, {"Every number": every}, how)
 
 
-def _number(value: float | None) -> str:
+def _number(value: Number | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
@@ -183,7 +188,7 @@ def line(row: Row) -> list[str]:
     ]  # fmt: skip
 
 
-def risk_panel(rows: Sequence[Row], width: float = 1064) -> Panel:
+def risk_panel(rows: Sequence[Row], width: Number = 1064) -> Panel:
     """The parts of the bound of every task, and what happened."""
     delta, names = rows[0]["delta"], [r["task"] for r in rows]
     up = Axis(-len(names) + 0.4, 0.6, [(-float(k), n) for k, n in enumerate(names)], grid=False)

@@ -68,6 +68,11 @@ WORDS = {
 
 def write_support_page(folder: Path) -> Path:
     """The path of the page, `folder/index.html`, made from the audit's result files there."""
+    return publish(folder)[0]
+
+
+def publish(folder: Path) -> tuple[Path, Card]:
+    """The path of the page that was written, and the audit's card for the index."""
     results = read_support(folder)
     return write_audit_page(results, folder, support_page(results))
 

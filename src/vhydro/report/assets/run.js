@@ -272,7 +272,6 @@
   const closeUp = k => {
     const [a, b] = cuts(state.log)[k], room = Math.max(.25 * (b - a), 3);
     zoom(a - room, b + room);
-    plot.scrollIntoView({block: 'nearest'});
   };
   const choose = async (index, keep) => {
     index = Math.max(0, Math.min(logs.length - 1, index));
@@ -331,7 +330,7 @@
   areas.addEventListener('pointerleave', () => { if (!grabbed) { state.cursor = null; point(); } });
   areas.addEventListener('dblclick', () => state.log && zoom(0, state.log.rows));
   areas.addEventListener('click', event => { const cut = event.target.closest('.cut'); if (cut) closeUp(+cut.dataset.k); });
-  find('segments').addEventListener('click', event => { const b = event.target.closest('button'); if (b) closeUp(+b.dataset.k); });
+  find('segments').addEventListener('click', event => { const b = event.target.closest('button'); if (b) { closeUp(+b.dataset.k); find('log-name').scrollIntoView({block: 'nearest'}); } });
   entries.forEach((entry, i) => entry.addEventListener('click', () => choose(i, true)));
   find('before').addEventListener('click', () => choose(state.index - 1, true));
   find('after').addEventListener('click', () => choose(state.index + 1, true));
