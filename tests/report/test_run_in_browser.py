@@ -82,7 +82,7 @@ def test_values_are_read_by_pointing_and_by_arrows(browser, page):
         tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
         assert tab.inner_text("#cursor") == "3 s"
         said = tab.inner_text(".row.channel .label small >> nth=1")
-        value, low, high = (float(x.replace("−", "-")) for x in re.findall(r"−?[\d.]+", said))
+        value, low, high = (float(x) for x in re.findall(r"-?[\d.]+(?:e-?\d+)?", said.replace("−", "-")))
         assert low < value < high
         tab.focus("#plot")
         tab.keyboard.press("ArrowRight")
@@ -99,10 +99,10 @@ def test_channels_are_switched_on_by_group(browser, page):
         assert tab.locator(".row.channel").count() == 8
         tab.click(".chips button >> nth=0")
         assert tab.locator(".row.channel").count() == 5
-        assert tab.locator("path.truth").count() == 5  # what was hidden is drawn
-        assert tab.locator("path.fault[d^=M]").count() == 0  # the fault is of the first channel
+        assert tab.locator("#areas path.truth").count() == 5  # what was hidden is drawn
+        assert tab.locator("#areas path.fault[d^=M]").count() == 0  # the fault is of the first channel
         tab.click(".chips button >> nth=0")
-        assert tab.locator("path.fault[d^=M]").count() == 1
+        assert tab.locator("#areas path.fault[d^=M]").count() == 1
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

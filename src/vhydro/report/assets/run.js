@@ -120,9 +120,9 @@
       cut.style.left = left + 'px'; cut.style.width = Math.max(right - left, 1.5) + 'px';
       if (right - left < 70) cut.classList.add('narrow');
       if (right - left < 15) cut.classList.add('thin');
-      cut.append(make('b', '', String(mode)), make('span', '', words(mode)));
-      const text = `${mode}: ${words(mode)}\n${seconds(a)} to ${seconds(b)}${sure === null ? '' : `\n${Math.round(100 * sure)} % sure`}`;
-      cut.dataset.tip = text; cut.setAttribute('aria-label', `zoom to ${text.replace(/\n/g, ', ')}`);
+      cut.append(make('b', '', String(mode)), ' ', make('span', '', words(mode)));
+      const text = `${mode} ${words(mode)}\n${seconds(a)} to ${seconds(b)}${sure === null ? '' : `\n${Math.round(100 * sure)} % sure`}`;
+      cut.dataset.tip = text; cut.setAttribute('aria-label', `${text.replace(/\n/g, ', ')}, look closely`);
       return cut;
     }).filter(Boolean));
     if (focused !== null) row.track.querySelector(`[data-k="${focused}"]`)?.focus({preventScroll: true});
