@@ -6,7 +6,6 @@ from html import escape
 TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|[a-zA-Z]|\s+|.", re.DOTALL)
 FUNCTIONS = {"\\sin": "sin", "\\cos": "cos"}
 SYMBOLS = {"\\partial": "∂", "\\top": "⊤", "-": "−", "<": "&lt;", ">": "&gt;"}
-MARKS = {"\\dot": "˙"}
 MINUS, THIN, SIDE_BY_SIDE = "<mo>−</mo>", "<mspace width='0.17em'/>", ("</mi>", "</msup>", "</mstyle>", "</mrow>")
 NAMES = ("\\mathit", "\\text", "\\operatorname")
 
@@ -75,8 +74,8 @@ class _Reader:
             return _name(self.raw(), upright=token != "\\mathit")
         if token == "\\tfrac":
             return f"<mstyle displaystyle='false'><mfrac>{self.digit()}{self.digit()}</mfrac></mstyle>"
-        if token in MARKS:
-            return f"<mover accent='true'>{self.element()}<mo>{MARKS[token]}</mo></mover>"
+        if token == "\\dot":
+            return _rate(self.element())
         if token in FUNCTIONS:
             return f"<mi>{FUNCTIONS[token]}</mi><mo>&#x2061;</mo>"
         if token[0].isdigit():
@@ -106,6 +105,13 @@ class _Reader:
             if not depth:
                 break
         return "".join(self.tokens[first : self.at - (not depth)])
+
+
+def _rate(element: str) -> str:
+    """The rate of change: a dot over a letter, d/dt of a name."""
+    if "class='name'" in element:
+        return f"<mfrac><mrow><mi>d</mi>{element}</mrow><mrow><mi>d</mi><mi>t</mi></mrow></mfrac>"
+    return f"<mover>{element}<mo>.</mo></mover>"  # as an accent some browsers put it into the letter
 
 
 def _name(text: str, *, upright: bool) -> str:

@@ -123,8 +123,8 @@ def found_law(run: Run) -> str:
     shown = listed([f"{c['name']} {interval(c)}" for c in telling(known)]) if known else ""
     if not good:
         return "No law is identified: the logs do not tell the terms apart, and the page says why."
-    share = "every mode is" if len(good) == len(modes) else f"{len(good)} of {len(modes)} modes are"
-    return f"The law of {share} identified{f': {shown}' if shown else ''}."
+    share = "every mode" if len(good) == len(modes) else f"{len(good)} of {len(modes)} modes"
+    return f"The law is identified in {share}{f': {shown}' if shown else ''}."
 
 
 def telling(constants: Sequence[dict]) -> list[dict]:

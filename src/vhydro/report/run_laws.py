@@ -11,7 +11,7 @@ from vhydro.report.run_episodes import swatch
 from vhydro.report.words import number, plural
 
 UNITLESS = {"1": ""}
-WIDE = 1064.0  # of a page's column on a laptop
+WIDE = 700.0  # so that its words can be read on a phone
 STATUS = {
     "identified": ("good", "identified"),
     "at rest": ("good", "at rest"),
@@ -113,7 +113,7 @@ def _panel(found: Mapping[str, Any], axis: int) -> Panel:
     there = [v for v in (*seen, *course) if v is not None]
     unit = found["units"][axis]
     title = f"{found['names'][axis]}{f' ({unit})' if unit else ''}"
-    panel = Panel(straight(times, "s"), straight(there), title, width=WIDE, height=250.0)
+    panel = Panel(straight(times, "s"), straight(there), title, width=WIDE, height=230.0)
     known = [(t, v) for t, v in zip(times, seen, strict=True) if v is not None]
     panel.cloud([t for t, _ in known], [v for _, v in known], "var(--quiet)", name="seen", size=3.4, opacity=0.6)
     starts = [int(s) for s in found["starts"]]

@@ -63,12 +63,13 @@ def _asset(name: str) -> str:
 
 def run_page(run: Run, asked: Sequence[str] = (), *, files: Sequence[str] = ()) -> str:
     """The whole page, of all episodes or of those that were asked for."""
-    episodes = chosen(run.episodes, asked)
+    episodes, said = chosen(run.episodes, asked), findings(run)
     sections = [_logs(run, episodes, asked), _laws(run), _plan(run), _fit(run), _limits(run), _folder(run, files)]
+    more = "".join(f"<p>{escape(sentence)}</p>" for sentence in said[1:])
     return page(
-        run.name, [s for s in sections if s is not None], answer=" ".join(map(escape, findings(run))),
-        kicker="A run", intro=_intro(run), style=_asset("run.css"), script=_asset("run.js") if run.episodes else "",
-        home="../index.html" if run.above else "",
+        run.name, [s for s in sections if s is not None], answer="".join(map(escape, said[:1])), kicker="A run",
+        intro=more + _intro(run), home="../index.html" if run.above else "", style=_asset("run.css"),
+        script=_asset("run.js") if run.episodes else "",
         footer="This page was written from the files of its folder; <code>vhydro report</code> writes it again.",
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from vhydro.report.run_files import RunEpisode
 
-LEVELS = 4095  # that a channel's range is rounded to
+FINE, COARSE = 16383, 4095  # steps that a channel's range is rounded to, where there is room and where there is not
 POINTS = (600, 450, 340, 260, 200, 170, 140, 110)  # that a signal may keep
 BUDGET = 4_400_000  # characters that all logs of a page may take
 SURPRISE_STEP, SURPRISE_MOST = 0.05, 12.0
@@ -83,9 +83,9 @@ def filled(episode: RunEpisode) -> dict[str, np.ndarray]:
     return signals
 
 
-def packed(episode: RunEpisode, points: int) -> str:
+def packed(episode: RunEpisode, points: int, steps: int = COARSE) -> str:
     """The episode as base64 of gzip: four bytes of length, a header in JSON, then arrays as the header lists them."""
-    header, arrays = _arrays(episode, points)
+    header, arrays = _arrays(episode, points, steps)
     listed, body = [], b""
     for name, array in arrays.items():
         data = _bytes(array)
@@ -104,9 +104,9 @@ def _bytes(array: np.ndarray) -> bytes:
     return planes.T.tobytes()
 
 
-def _arrays(episode: RunEpisode, points: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _arrays(episode: RunEpisode, points: int, steps: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What is known of a log as small integers: channels × points, of strips 1 × points."""
-    header: dict[str, Any] = {"rows": episode.rows, "points": 0, "cell": 1}
+    header: dict[str, Any] = {"rows": episode.rows, "points": 0, "cell": 1, "levels": steps}
     header["segments"] = [list(s) for s in episode.segments]
     if not episode.signals:
         return header, {}
@@ -122,7 +122,7 @@ def _arrays(episode: RunEpisode, points: int) -> tuple[dict[str, Any], dict[str,
     def levels(values: np.ndarray) -> np.ndarray:
         finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=1e300, neginf=-1e300)
         scaled = (finite - low) / (high - low)
-        return np.round(np.clip(scaled, 0, 1) * LEVELS).astype(np.int16).T
+        return np.round(np.clip(scaled, 0, 1) * steps).astype(np.int16).T
 
     mean = levels(extremes(signals["mean"], size))
     arrays = {
@@ -170,16 +170,18 @@ def packed_all(episodes: Sequence[RunEpisode], budget: int = BUDGET) -> tuple[li
 
     All are thinned alike, the harder the more they are; what does not fit even so is left out from the end.
     """
-    some, points = list(episodes)[:: max(len(episodes) // 6, 1)], POINTS[0]
-    for points in POINTS:
-        each = sum(len(packed(e, points)) for e in some) / max(len(some), 1)
-        if each * len(episodes) < 0.95 * budget:
-            break
+    some = list(episodes)[:: max(len(episodes) // 6, 1)]
+    ways = [(POINTS[0], FINE), *((points, COARSE) for points in POINTS)]
+    points, steps = next((way for way in ways if len(episodes) * _mean_size(some, *way) < 0.95 * budget), ways[-1])
     out, total = [], 0
     for episode in episodes:
-        text = packed(episode, points)
+        text = packed(episode, points, steps)
         total += len(text)
         if total > budget and out:
             break
         out.append(text)
     return out, points
+
+
+def _mean_size(episodes: Sequence[RunEpisode], points: int, steps: int) -> float:
+    return sum(len(packed(e, points, steps)) for e in episodes) / max(len(episodes), 1)

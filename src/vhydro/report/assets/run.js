@@ -5,7 +5,7 @@
   const data = JSON.parse(document.getElementById('run-data').textContent);
   const logs = [...document.querySelectorAll('script.log')], entries = [...document.querySelectorAll('.logs button')];
   const find = id => document.getElementById(id), kept = new Map();
-  const LEVELS = 4095, SURPRISE_STEP = 0.05, TALL = 92, STRIP = 30;
+  const SURPRISE_STEP = 0.05, STRIP = 30;
   const state = {index: 0, log: null, from: 0, to: 1, cursor: null, groups: new Set()};
   const make = (tag, kind = '', text = '') => {
     const element = document.createElement(tag);
@@ -53,7 +53,7 @@
   };
   const rowOf = (log, point) => Math.min((point + .5) * log.cell, log.rows - .5); // the middle of what a point stands for
   const pointOf = (log, row) => Math.max(0, Math.min(log.points - 1, Math.floor(row / log.cell)));
-  const valueOf = (log, channel, level) => log.low[channel] + (log.high[channel] - log.low[channel]) * level / LEVELS;
+  const valueOf = (log, channel, level) => log.low[channel] + (log.high[channel] - log.low[channel]) * level / log.levels;
 
   // --- one log -----------------------------------------------------------------------------------------------------
   const cuts = log => log.segments.length ? log.segments : (log.path || []).map(([a, b, m]) => [a, b, m, null]);
@@ -87,9 +87,10 @@
     if (log.certified) add('strip', 'certified', 14, drawCertified, readCertified, '', 'which steps are certified', certifiedWords(log));
     if (log.surprise) add('strip', 'surprise', STRIP, drawSurprise, readSurprise, '', 'largest surprise of every step', 'largest of a row');
     if (log.mixing && log.mixing[0].some(v => v)) add('strip', 'λ spent', STRIP, drawMixing, readMixing, '', 'share of the model’s own prediction in the mix');
+    const few = data.groups.filter(group => state.groups.has(group)).length, tall = few < 3 ? 170 : few < 5 ? 124 : 92;
     (log.mean || []).forEach((_, c) => {
       if (!state.groups.has(data.groups[c])) return;
-      add('channel', data.channels[c], TALL, (row, x, w) => drawChannel(row, x, w, c), (row, p) => readChannel(row, p, c),
+      add('channel', data.channels[c], tall, (row, x, w) => drawChannel(row, x, w, c), (row, p) => readChannel(row, p, c),
         data.units[c], `${data.channels[c]}: seen, believed and its ${Math.round(100 * data.level)} % interval`);
     });
     add('axis', '', 24, drawAxis, () => '', '', 'time in seconds');
@@ -187,7 +188,7 @@
   };
   const readMixing = (row, p) => `λ = ${number(state.log.mixing[0][p] / 255, 2)}`;
   const drawChannel = (row, x, wide, c) => {
-    const log = state.log, [first, last] = visible(), room = 5;
+    const log = state.log, [first, last] = visible(), room = 5, tall = row.tall;
     let low = Infinity, high = -Infinity;
     const see = level => { low = Math.min(low, level); high = Math.max(high, level); };
     const mean = log.mean[c], up = log.up[c], down = log.down[c], parts = [['seen', 'seen'], ['hidden', 'truth']];
@@ -195,8 +196,8 @@
       see(mean[i] + up[i]); see(mean[i] - down[i]);
       for (const [name] of parts) if (log[name + '_known']?.[c][i]) see(mean[i] + log[name][c][i]);
     }
-    if (high - low < 8) { low -= 4; high += 4; }
-    const y = level => (room + (TALL - 2 * room) * (1 - (level - low) / (high - low))).toFixed(1);
+    if (high - low < 8) { low -= 8; high += 8; }
+    const y = level => (room + (tall - 2 * room) * (1 - (level - low) / (high - low))).toFixed(1);
     let above = '', below = '', middle = '', marks = '';
     for (let i = first; i <= last; i++) {
       const at = x(rowOf(log, i)).toFixed(1), pen = middle ? 'L' : 'M';
@@ -222,7 +223,7 @@
     const ticks = [high, low].map(level => [valueOf(log, c, level), level]);
     const digits = Math.max(3, Math.ceil(Math.log10(Math.abs(ticks[0][0]) / Math.abs(ticks[0][0] - ticks[1][0]) || 1)) + 2);
     row.svg.innerHTML = `<path class="band" d="${above}${below}z"/><path class="believed" d="${middle}"/>${marks}<path class="fault" d="${faults}"/>` +
-      `<path class="edge" d="M0 0V${TALL}"/>`;
+      `<path class="edge" d="M0 0V${tall}"/>`;
     row.scale.replaceChildren(...ticks.map(([value]) => make('span', '', number(value, Math.min(digits, 8)))));
   };
   const readChannel = (row, p, c) => {
