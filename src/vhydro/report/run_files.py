@@ -43,6 +43,7 @@ class Run:
     """Everything that the folder of a run holds; what is not there is None or empty, and `unread` could not be read."""
 
     name: str
+    place: str = "RUN"  # the folder as it was given
     dt: float = 0.0
     modes: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
@@ -90,7 +91,7 @@ def read_run(folder: Path) -> Run:
     named = beliefs or {}
     parts: dict[str, Any] = {"fit.json": fit, "summary.json": filtered, "posteriors.npz": paths, "laws.json": law}
     return Run(
-        name=printable(folder.resolve().name), dt=dt, modes=modes,
+        name=printable(folder.resolve().name), place=printable(str(folder)), dt=dt, modes=modes,
         channels=tuple(named.get("channels", ())), units=tuple(named.get("units", ())),
         groups=tuple(named.get("groups", ())), surprise_limit=tuple(named.get("surprise_limit", ())),
         episodes=tuple(_episodes(beliefs, filtered, segments, paths)), fit=fit, filtered=filtered,

@@ -1,5 +1,6 @@
 """The page of a run, `RUN/index.html`: a pure function of the files that fit, filter, segment, laws and plan wrote."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
@@ -16,10 +17,10 @@ from vhydro.report.run_plan import plan_html
 from vhydro.report.words import listed
 
 NEXT = {
-    "filter": "signals, calibrated intervals, mode probabilities and certificates of every log",
-    "segment": "every log cut into segments, with how sure the model is",
-    "laws": "the law of every mode, where the log shows positions and forces",
-    "plan": "actions for a task, with what can be proven of their risk",
+    "filter": "Signals, calibrated intervals, mode probabilities and certificates of every log",
+    "segment": "Every log cut into segments, with how sure the model is",
+    "laws": "The law of every mode from these logs, and how it predicts one that it was not fitted to",
+    "plan": "Actions for a task of yours, with what can be proven of their risk",
 }
 FILES = {
     "model.vhydro": "the model: `vhydro.load(…)`",
@@ -64,10 +65,12 @@ def _asset(name: str) -> str:
 def run_page(run: Run, asked: Sequence[str] = (), *, files: Sequence[str] = ()) -> str:
     """The whole page, of all episodes or of those that were asked for."""
     episodes, said = chosen(run.episodes, asked), findings(run)
-    sections = [_logs(run, episodes, asked), _laws(run), _plan(run), _fit(run), _limits(run), _folder(run, files)]
+    middle = [_logs(run, episodes, asked), _laws(run), _plan(run)]
+    sections = [*middle, _fit(run), _limits(run), _next(run), _folder(files)]
     more = "".join(f"<p>{escape(sentence)}</p>" for sentence in said[1:])
+    kicker = "A run inside <a href='../index.html'>another</a>" if run.above else "A run"
     return page(
-        run.name, [s for s in sections if s is not None], answer="".join(map(escape, said[:1])), kicker="A run",
+        run.name, [s for s in sections if s is not None], answer="".join(map(escape, said[:1])), kicker=kicker,
         intro=more + _intro(run), home="../index.html" if run.above else "", style=_asset("run.css"),
         script=_asset("run.js") if run.episodes else "",
         footer="This page was written from the files of its folder; <code>vhydro report</code> writes it again.",
@@ -177,29 +180,27 @@ def _limits(run: Run) -> Section | None:
     return Section("What it could not do", f"<ul class='limits'>{items}</ul>", "Limits")
 
 
-def _folder(run: Run, files: Sequence[str]) -> Section:
-    listed = "".join(f"<dt><a href='{name}'>{name}</a></dt><dd>{_code(FILES[name])}</dd>" for name in files)
-    done = {
-        "filter": run.filtered,
-        "segment": run.segmented,
-        "laws": (run.law or {}).get("logs_from"),
-        "plan": run.plan,
-    }
-    left = [verb for verb in NEXT if not done[verb]]
-    left = [
-        v
-        for v in left
-        if v not in ("laws", "plan") or (run.fit or {}).get("view", "mechanics") in ("mechanics", "plain")
-    ]
-    left = [v for v in left if v != "laws" or run.law is not None]
-    logs = str((run.fit or {}).get("logs_from") or "LOGS")
-    named = escape(run.name)
-    asked = {verb: f"{escape(logs)}{' TASK.py' if verb == 'plan' else ''}" for verb in left}
-    more = "".join(
-        f"<dt><code>vhydro {verb} {named} {asked[verb]} --out {named}</code></dt><dd>{NEXT[verb]}</dd>" for verb in left
+def _next(run: Run) -> Section | None:
+    """The verbs that have not been used yet and could be, ready to be copied."""
+    done = {"filter": run.filtered, "segment": run.segmented, "laws": (run.law or {}).get("logs_from")}
+    view = (run.fit or {}).get("view", "")
+    can = {"filter": True, "segment": len(run.modes) != 1, "laws": view == "mechanics"}
+    can |= {"plan": view in ("mechanics", "plain") and not run.plan}
+    left = [verb for verb in NEXT if can[verb] and not done.get(verb)]
+    if not left:
+        return None
+    named, logs = (escape(shlex.quote(x)) for x in (run.place, str((run.fit or {}).get("logs_from") or "LOGS")))
+    after = dict.fromkeys(NEXT, "") | {"plan": " TASK.py"}
+    items = "".join(
+        f"<p>{NEXT[verb]}:</p><pre><code>vhydro {verb} {named} {logs}{after[verb]} --out {named}</code></pre>"
+        for verb in left
     )
-    after = f"<h3>What could come next</h3><dl class='commands'>{more}</dl>" if more else ""
-    return Section("Files", (f"<dl>{listed}</dl>" if listed else "") + after, "Files")
+    return Section("What could come next", items, "Next")
+
+
+def _folder(files: Sequence[str]) -> Section | None:
+    listed = "".join(f"<dt><a href='{name}'>{name}</a></dt><dd>{_code(FILES[name])}</dd>" for name in files)
+    return Section("Files", f"<dl>{listed}</dl>", "Files") if listed else None
 
 
 def _code(words: str) -> str:

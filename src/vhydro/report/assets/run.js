@@ -84,7 +84,7 @@
     };
     if (log.modes && data.modes.length > 1)
       add('strip', 'mode probabilities', 46, drawModes, readModes, '', 'probability of every mode over time, stacked');
-    if (log.certified) add('strip', 'certified', 14, drawCertified, readCertified, '', 'which steps are certified', certifiedWords(log));
+    if (log.certified && log.certificate !== 'none') add('strip', 'certified', 14, drawCertified, readCertified, '', 'which steps are certified', certifiedWords(log));
     if (log.surprise) add('strip', 'surprise', STRIP, drawSurprise, readSurprise, '', 'largest surprise of every step', 'largest of a row');
     if (log.mixing && log.mixing[0].some(v => v)) add('strip', 'λ spent', STRIP, drawMixing, readMixing, '', 'share of the model’s own prediction in the mix');
     const few = data.groups.filter(group => state.groups.has(group)).length, tall = few < 3 ? 170 : few < 5 ? 124 : 92;
@@ -161,7 +161,7 @@
     row.svg.innerHTML = stretches(log.certified[0], ...visible()).map(([a, b, yes]) =>
       `<rect class="${yes ? 'ok' : 'off'}" x="${edge(a).toFixed(1)}" y="${yes ? 5 : 0}" width="${Math.max(edge(b + 1) - edge(a), 1).toFixed(1)}" height="${yes ? 4 : 14}"/>`).join('');
   };
-  const certifiedWords = log => log.certificate === 'none' ? 'nothing is' : `${Math.floor(100 * log.share)} % of the steps`;
+  const certifiedWords = log => `${Math.floor(100 * log.share)} % of the steps`;
   const readCertified = (row, p) => state.log.certified[0][p] ? 'yes' : 'no';
   const columns = (row, x, values, tall, most, kind) => {
     const log = state.log, [first, last] = visible();
