@@ -183,6 +183,13 @@ def _foreign(path: Path) -> tuple[str, str]:
     """What a file is that others read, and how it becomes one that is read here."""
     with path.open("rb") as file:
         head = file.read(16)
+        size = int.from_bytes(head[:8], "little")
+        file.seek(8)
+        if b'"__metadata__":{"vhydro":' in file.read(min(size, 1 << 24)):
+            return (
+                "a model that `vhydro fit` wrote",
+                "Give logs here; a model goes before them: `vhydro filter MODEL LOGS`.",
+            )
     return next((told for start, told in FOREIGN.items() if head.startswith(start)), ("", ""))
 
 

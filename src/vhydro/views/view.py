@@ -8,6 +8,7 @@ import numpy as np
 
 from vhydro.episodes import Episode
 from vhydro.units import in_si
+from vhydro.usage import nearest
 
 AXES = ("x", "y", "z")
 
@@ -42,10 +43,11 @@ def looked_up(view: Any, episode: Episode) -> Episode:
     names, commands = [c.name for c in episode.channels], [c.name for c in episode.inputs]
     lacks = [n for n in view.channels if n not in names] + [n for n in view.inputs if n not in commands]
     if lacks:
-        where = episode.source or "the log"
+        where, near = episode.source or "the log", nearest(lacks[0], [*names, *commands])
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(
             f"{where} does not show {_some(lacks)}, which the {view.kind} view reads; it has the channels "
-            f"{_some(names)} and the inputs {_some(commands)}. Name what it has: {view.example}."
+            f"{_some(names)} and the inputs {_some(commands)}.{meant} Name what it has, as in {view.example}."
         )
     return in_si(episode)
 

@@ -107,7 +107,7 @@ class Results:
 
 def read_results(spec: Spec, folder: Path, check: Callable[[Record], str] = lambda _: "") -> Results:
     """The audit's files in `folder`; `check` says in words what is wrong with a cell, if anything is."""
-    remedy = f"Run the {spec.name} audit again for this folder, or give the folder of a finished one."
+    remedy = f"Run `vhydro audit {spec.name} --out {folder}` again, or give the folder of a finished one."
     path, summary_path = cells_file(folder), folder / "summary.json"
     for needed in (path, summary_path):
         if not needed.is_file():
