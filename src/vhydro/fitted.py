@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ from vhydro.printable import printable_json
 from vhydro.progress import counted
 from vhydro.proposal import ConditionedProposal, Proposal
 from vhydro.smoother import PARTICLES, smooth_log
-from vhydro.storage import ModelFileError, save
+from vhydro.storage import ModelFileError, is_model_file, save
 from vhydro.storage import load as load_parts
 from vhydro.units import si_unit
 from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainView, as_json, view_from_json
@@ -225,8 +226,19 @@ class Fitted:
         save(path, notes=notes, **parts)
 
 
+def _refuse_no_model(path: str | PathLike[str]) -> None:
+    """Raises where a path is given for that of a model: of logs, say, or of nothing."""
+    remedy = "Give one that `vhydro fit LOGS --out MODEL` wrote; where logs are given too, they follow it."
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}: nothing is there; expected the file of a model. {remedy}")
+    if Path(path).is_file() and not is_model_file(path):
+        size = Path(path).stat().st_size
+        raise ModelFileError(f"{path}: its {size:,} bytes are no model; expected the file of one. {remedy}")
+
+
 def load(path: str | PathLike[str]) -> Fitted:
     """The fitted model in a file that `Fitted.save` wrote."""
+    _refuse_no_model(path)
     held = load_parts(path)
     notes, model = printable_json(held.notes), held.parts.get("model")
     if "fitted" not in notes or not isinstance(model, HybridModel):

@@ -35,7 +35,6 @@ PLAIN = (str, int, float, bool, NoneType)
 ENTRIES = {"version": int, "kind": str, "nodes": dict, "tensors": dict, "notes": dict, "sha256": str}
 DTYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 DAMAGED = "The file is damaged, edited or from another program: copy it again or use another."
-FITTING = "Give one that `vhydro fit LOGS --out MODEL` wrote; where logs are given too, they follow it."
 UNWRITTEN = "Nothing was written."
 FilePath = str | os.PathLike[str]
 Named = dict[str, Any]
@@ -301,11 +300,8 @@ def _write(path: Path, kind: str, nodes: Named, arrays: Named, notes: Named | No
 
 def _read(path: Path, kind: str) -> tuple[Named, dict[str, np.ndarray]]:
     """The document and the arrays of a file, after every check that does not need the classes."""
-    if not path.is_file():
-        found = "this is a directory or a device" if path.exists() else "nothing is there"
-        raise ModelFileError(f"{found}; expected a file. {FITTING}")
-    if not is_model_file(path):
-        raise ModelFileError(f"its {path.stat().st_size} bytes are no model file; expected one. {FITTING}")
+    if path.exists() and not path.is_file():
+        raise ModelFileError("this is a directory or a device; expected a file. Give the path of a file.")
     data = path.read_bytes()
     try:
         document, arrays = _document(data), safetensors.numpy.load(data)

@@ -130,7 +130,7 @@ CASES = [
     Wrong("fit valve.npz --episodes log_1", 1, ("'log_1' is no episode", "Did you mean log 1?")),
     Wrong("fit valve.npz --topics /joints", 1, ("expected a ROS 2 bag", "Leave --topics out")),
     Wrong("fit valve.npz --rate 50", 1, ("by its own account", "Leave the rate out")),
-    Wrong("fit valve.npz --channels flaw", 1, ("does not show flaw", "Did you mean flow?")),
+    Wrong("fit valve.npz --channels flaw", 1, ("does not show flaw", "Did you mean flow for flaw?")),
     Wrong("fit valve.npz --units flaw=mm", 1, ("has no flaw for --units", "Did you mean flow?")),
     Wrong("fit valve.npz --view mechanics", 1, ("expected", "--positions")),
     Wrong(
@@ -145,13 +145,13 @@ CASES = [
     ),
     Wrong("fit valve.npz --mapping notes.txt", 1, ("notes.txt", "a mapping: a JSON object", "drafts one")),
     Wrong("fit valve.npz --mapping odd.json", 1, ("the key 'chanels'", "Did you mean channels?")),
-    Wrong("fit valve.npz --mapping other.json", 1, ("does not show pressur", "Did you mean pressure?")),
+    Wrong("fit valve.npz --mapping other.json", 1, ("does not show pressur", "Did you mean pressure for")),
     # --- models -----------------------------------------------------------------------------------------------------
     Wrong("filter none.vhydro valve.npz", 1, ("none.vhydro: nothing is there", "`vhydro fit LOGS --out MODEL`")),
     Wrong(
         "filter valve.npz valve.vhydro",
         1,
-        ("bytes are no model file", "`vhydro fit LOGS --out MODEL` wrote", "they follow it"),
+        ("bytes are no model; ", "`vhydro fit LOGS --out MODEL` wrote", "they follow it"),
     ),
     Wrong("filter notes.txt valve.npz", 1, ("notes.txt", "vhydro fit")),
     Wrong("filter cut.vhydro valve.npz", 1, ("cut.vhydro", "damaged", "copy it again")),
@@ -353,11 +353,13 @@ def test_two_runs_do_not_write_one_file(place, monkeypatch, capsys):
 def test_an_interrupted_run_leaves_nothing(place):
     before = held(place)
     words = [sys.executable, "-m", "vhydro", "fit", "valve.npz", "--out", "m.vhydro"]
+    before_us = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have its jobs ignore it
     run = subprocess.Popen(words, cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
     while not (place / ".m.vhydro.vhydro.lock").exists() and time.monotonic() < until:
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, before_us)
     out, error = run.communicate(timeout=60)
     assert (run.returncode, out, error) == (INTERRUPTED, "", "vhydro: stopped.\n")
     assert held(place) == before
