@@ -104,7 +104,9 @@ class Fitted:
     def stream(self, *, dt: float | None = None, seed: int = 0, **options: Any) -> "FittedStream":
         """A running filter for a control loop, with the numbers that `filter` gives for the whole log."""
         if dt is not None and abs(dt - self.dt) > SAME_STEP * self.dt:
-            raise ValueError(f"dt is {dt:g} s; expected {self.dt:g} s, the time step of the logs the model is of.")
+            raise ValueError(
+                f"dt is {dt:g} s; expected {self.dt:g} s, the time step of the logs the model is of. Leave dt out."
+            )
         # The key of the only log of a batch, so that a stream has the numbers of `filter`.
         key = jax.random.split(jax.random.key(seed), 1)[0]
         settings = replace(self.settings, **options)
@@ -125,7 +127,7 @@ class Fitted:
         if not isinstance(self.view, ContactView) or self.couples is None:
             raise ValueError(
                 f"the model reads logs through the {self.view.kind} view, which knows no hand; expected a contact "
-                f"view, such as {ContactView.example}."
+                f"view. Fit with one, such as {ContactView.example}."
             )
         belief = self.smooth(log, seed=seed) if belief is None else belief
         seen = self.see(log)
@@ -384,9 +386,11 @@ def _vector(values: Any, channels: Sequence[Channel], what: str, *, hidden: bool
     names = [c.name for c in channels]
     if isinstance(values, Mapping):
         if unknown := [str(n) for n in values if n not in names]:
-            raise ValueError(f"the {what} has {', '.join(unknown)}; expected some of {', '.join(names)}.")
+            raise ValueError(
+                f"the {what} has {', '.join(unknown)}; expected some of {', '.join(names)}. Leave the others out."
+            )
         if not hidden and (missing := [n for n in names if n not in values]):
-            raise ValueError(f"the {what} lacks {', '.join(missing)}; expected every input.")
+            raise ValueError(f"the {what} lacks {', '.join(missing)}; expected every input. Give it a value.")
         return np.array([float(values.get(n, np.nan)) for n in names])
     vector = np.asarray(values, np.float64)
     if vector.shape != (len(names),):

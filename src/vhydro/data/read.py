@@ -144,7 +144,7 @@ def chosen_episodes(dataset: Dataset, wanted: Sequence[str]) -> list[int]:
     if not found:
         raise ValueError(
             f"--episodes {' '.join(wanted)} holds none of the {len(dataset)} episodes of {dataset.path}; expected "
-            f"numbers from 0 to {len(dataset) - 1}."
+            f"numbers from 0 to {len(dataset) - 1}. Look at them with `vhydro data inspect`."
         )
     return list(dict.fromkeys(found))
 
@@ -152,8 +152,8 @@ def chosen_episodes(dataset: Dataset, wanted: Sequence[str]) -> list[int]:
 def _numbered(dataset: Dataset, number: int) -> int:
     if number >= len(dataset):
         raise ValueError(
-            f"episode {number} was asked for; {dataset.path} has {len(dataset)}: expected a number from 0 to "
-            f"{len(dataset) - 1}."
+            f"episode {number} was asked for; {dataset.path} has {len(dataset)}; expected a number from 0 to "
+            f"{len(dataset) - 1}. Look at them with `vhydro data inspect`."
         )
     return number
 

@@ -319,7 +319,9 @@ def refuse_other_channels(model: HybridModel, episode: Episode) -> None:
         remedy = f"It lacks {missing}." if missing else "Pick and order them with `episode.select(model.channels)`."
         raise ValueError(f"the episode has channels {list(names)}, the model expects {list(model.channels)}. {remedy}")
     if episode.actions.shape[1] != model.inputs:
-        raise ValueError(f"the episode has {episode.actions.shape[1]} inputs, the model expects {model.inputs}.")
+        raise ValueError(
+            f"the episode has {episode.actions.shape[1]} inputs, the model expects {model.inputs}. Name them."
+        )
 
 
 def filter_episodes(
