@@ -22,7 +22,6 @@ from vhydro.model import HybridModel
 from vhydro.proposal import ConditionedProposal, Proposal
 from vhydro.small import over, pick, times
 
-
 PARTICLES = TRAJECTORIES = 128
 
 

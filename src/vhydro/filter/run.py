@@ -264,7 +264,7 @@ def padded_length(rows: int) -> int:
 
 
 def batches(episodes: Sequence[Episode]) -> Iterator[list[int]]:
-    """The numbers of episodes that go through one program together: of one padded length and time step, so many at a time."""
+    """The numbers of episodes that go together: of one padded length and time step, so many at a time."""
     most = TOGETHER if jax.default_backend() == "cpu" else TOGETHER_ON_ACCELERATOR
     alike: dict[tuple[int, float], list[int]] = {}
     for i, e in enumerate(episodes):
