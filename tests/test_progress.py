@@ -6,10 +6,12 @@ import re
 import sys
 from dataclasses import replace
 
+import jax
 import numpy as np
 
 from known_logs import valve_log
-from vhydro.filter.run import PART
+from vhydro.filter import filter_episodes
+from vhydro.filter.run import PART, TOGETHER
 from vhydro.fitting import fit
 from vhydro.progress import _times, counted, heard, on_terminal, tell
 
@@ -45,23 +47,24 @@ def test_a_fit_and_a_long_filter_say_how_far_they_are():
     logs = [valve_log(seed) for seed in range(3)]
     with heard(lambda *words: said.append(words)):
         fitted = fit(logs, modes=1, refine=False)
-        many = fitted.filter_all([logs[0]] * (PART + 2))
+        many = fitted.filter_all([logs[0]] * (TOGETHER + 2))
     stages = list(dict.fromkeys(what for what, _, _ in said))
     assert stages[0] == "finding modes through the plain view"
     assert stages[1] == "finding modes: numbers of modes tried"
     assert stages[-1] == "filtering logs"
     assert [(done, total) for what, done, total in said if what == stages[-1]] == [
-        (0, PART + 2), (PART, PART + 2), (PART + 2, PART + 2),
+        (TOGETHER, TOGETHER + 2), (TOGETHER + 2, TOGETHER + 2),
     ]  # fmt: skip
-    assert len(many) == PART + 2
+    assert len(many) == TOGETHER + 2
 
 
 def test_what_is_filtered_in_parts_is_what_is_filtered_at_once():
     logs = [valve_log(seed) for seed in range(3)]
     fitted = fit(logs, modes=2, refine=False, calibrate=False)
     several = [replace(log, observations=log.observations + 0.01 * i) for i, log in enumerate(logs * 30)]
-    parts = fitted.filter_all(several)
-    at_once = fitted.filter_all(several[:PART])
+    seen, keys = [fitted.see(log) for log in several], jax.random.split(jax.random.key(0), len(several))
+    parts = filter_episodes(fitted.model, seen, key=keys, settings=fitted.settings)
+    at_once = filter_episodes(fitted.model, seen[:PART], key=keys[:PART], settings=fitted.settings)
     assert len(parts) == 90 > PART
     for one, other in zip(parts, at_once, strict=False):
         np.testing.assert_allclose(one.mean, other.mean, rtol=1e-4, atol=1e-5)
