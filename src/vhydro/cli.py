@@ -168,7 +168,7 @@ def _finished(given: Sequence[str]) -> None:
     """Runs a verb to its end, its output included: a full disk is told in words, and not when the interpreter goes."""
     try:
         with on_terminal():
-            run(given)
+            _run(given)
     except SystemExit:
         sys.stdout.flush()
         raise
@@ -244,7 +244,7 @@ def _told(error: BaseException) -> str:
     return f"this should not have happened ({words:.300}). Please report it, with what {TRACEBACK}=1 shows of it."
 
 
-def run(given: Sequence[str]) -> Any:
+def _run(given: Sequence[str]) -> Any:
     """What the function of a verb returns, after its arguments were parsed."""
     words = list(given) or ["--help"]
     if words in (["--version"], ["-V"]):

@@ -233,7 +233,7 @@ class Batch(NamedTuple):
 def pad(episodes: Sequence[Episode], *, dtype=None, length: int | None = None) -> Batch:
     """The episodes as one `Batch`, padded at the end to the longest (or to `length` rows)."""
     if not episodes:
-        raise ValueError("no episodes given; expected at least one.")
+        raise ValueError("no episodes given; expected at least one. Give some.")
     first = episodes[0]
     for e in episodes[1:]:
         if e.channels != first.channels or e.actions.shape[1] != first.actions.shape[1]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from vhydro.certificate import Gate
 from vhydro.episodes import Channel, Episode
-from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_episodes, log_evidence
+from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_alike, log_evidence
 from vhydro.filter.exported import PLATFORMS, LoadedStream, read_stream
 from vhydro.filter.merged import is_separate
 from vhydro.intervals import intervals, reading_moments
@@ -26,10 +26,9 @@ from vhydro.modes.readings import Readings, readings
 from vhydro.modes.segments import Segment, segments_of
 from vhydro.planning import HybridDynamics, LawDynamics, Plan, Planner, Task, hybrid_dynamics, law_dynamics, mppi
 from vhydro.printable import printable_json
-from vhydro.progress import counted
 from vhydro.proposal import ConditionedProposal, Proposal
-from vhydro.smoother import PARTICLES, smooth_log
-from vhydro.storage import ModelFileError, save
+from vhydro.smoother import PARTICLES, smooth_logs
+from vhydro.storage import ModelFileError, is_model_file, save
 from vhydro.storage import load as load_parts
 from vhydro.units import si_unit
 from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainView, as_json, view_from_json
@@ -86,37 +85,40 @@ class Fitted:
         return self.filter_all([log], seed=seed, **options)[0]
 
     def filter_all(self, logs: Sequence[Episode], *, seed: int = 0, **options: Any) -> list[Belief]:
-        """Every log filtered, all in one compiled program."""
+        """Every log as `filter` would, to rounding; logs of about one length go through one program together."""
+        return self.filter_seen([self.see(log) for log in logs], seed=seed, **options)
+
+    def filter_seen(self, seen: Sequence[Episode], *, seed: int = 0, **options: Any) -> list[Belief]:
+        """The same of logs as `see` gives them, with more of them hidden, say."""
         settings = replace(self.settings, **options)
-        return filter_episodes(
-            self.model,
-            [self.see(log) for log in logs],
-            key=jax.random.key(seed),
-            proposal=self.guide,
-            settings=settings,
-        )
+        return filter_alike(self.model, seen, key=_key(seed), proposal=self.guide, settings=settings)
 
     def smooth(self, log: Episode, *, seed: int = 0) -> Belief:
         """What the whole log says of every row: merged Gaussians where the model allows it, else particles."""
+        return self.smooth_all([log], seed=seed)[0]
+
+    def smooth_all(self, logs: Sequence[Episode], *, seed: int = 0) -> list[Belief]:
+        """Every log as `smooth` would, to rounding; logs of about one length go through one program together."""
         settings = replace(self.settings, particles=PARTICLES, corrected=False)
         if is_separate(self.model):
             settings = replace(settings, engine="merged")
-        return smooth_log(self.model, self.see(log), key=jax.random.key(seed), proposal=self.guide, settings=settings)
+        seen, key = [self.see(log) for log in logs], jax.random.key(seed)
+        return smooth_logs(self.model, seen, key=key, proposal=self.guide, settings=settings)
 
     def stream(self, *, dt: float | None = None, seed: int = 0, **options: Any) -> "FittedStream":
         """A running filter for a control loop, with the numbers that `filter` gives for the whole log."""
         if dt is not None and abs(dt - self.dt) > SAME_STEP * self.dt:
-            raise ValueError(f"dt is {dt:g} s; expected {self.dt:g} s, the time step of the logs the model is of.")
-        # The key of the only log of a batch, so that a stream has the numbers of `filter`.
-        key = jax.random.split(jax.random.key(seed), 1)[0]
+            raise ValueError(
+                f"dt is {dt:g} s; expected {self.dt:g} s, the time step of the logs the model is of. Leave dt out."
+            )
         settings = replace(self.settings, **options)
-        stream = Stream(self.model, dt=self.dt, key=key, proposal=self.guide, settings=settings)
+        stream = Stream(self.model, dt=self.dt, key=_key(seed), proposal=self.guide, settings=settings)
         return FittedStream(stream, self.view, self.names, self.channels, self.inputs)
 
     def segments(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> list[list[Segment]]:
         """The stretches of one mode each of every log, with how sure the model is of them."""
         every = [logs] if isinstance(logs, Episode) else list(logs)
-        beliefs = [self.smooth(log, seed=seed) for log in counted(every, "cutting logs")]
+        beliefs = self.smooth_all(every, seed=seed)
         return [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
 
     def contacts(self, log: Episode, belief: Belief | None = None, *, seed: int = 0) -> Readings:
@@ -127,7 +129,7 @@ class Fitted:
         if not isinstance(self.view, ContactView) or self.couples is None:
             raise ValueError(
                 f"the model reads logs through the {self.view.kind} view, which knows no hand; expected a contact "
-                f"view, such as {ContactView.example}."
+                f"view. Fit with one, such as {ContactView.example}."
             )
         belief = self.smooth(log, seed=seed) if belief is None else belief
         seen = self.see(log)
@@ -148,7 +150,7 @@ class Fitted:
                 f"{MechanicsView.example}."
             )
         every = [logs] if isinstance(logs, Episode) else list(logs)
-        beliefs = [self.smooth(log, seed=seed) for log in counted(every, "finding the modes of logs")]
+        beliefs = self.smooth_all(every, seed=seed)
         return mechanics_laws(self.view, [self.see(log) for log in every], beliefs, self.law, estimator=estimator)
 
     def dynamics(
@@ -239,9 +241,25 @@ def digest(path: str | PathLike[str]) -> str:
     return sha256(model_file(path).read_bytes()).hexdigest()
 
 
+def _refuse_no_model(path: str | PathLike[str]) -> None:
+    """Raises where a path is given for that of a model: of logs, say, or of nothing."""
+    remedy = "Give one that `vhydro fit LOGS --out MODEL` wrote; where logs are given too, they follow it."
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}: nothing is there; expected the file of a model. {remedy}")
+    if Path(path).is_file() and not is_model_file(path):
+        size = Path(path).stat().st_size
+        raise ModelFileError(f"{path}: its {size:,} bytes are no model; expected the file of one. {remedy}")
+
+
+def _key(seed: int) -> PRNGKeyArray:
+    """The key of every log and of a stream, so that all have the same numbers."""
+    return jax.random.split(jax.random.key(seed), 1)[0]
+
+
 def load(path: str | PathLike[str]) -> Fitted:
     """The fitted model in a file that `Fitted.save` wrote, or in the folder of a run."""
     path = model_file(path)
+    _refuse_no_model(path)
     held = load_parts(path)
     notes, model = printable_json(held.notes), held.parts.get("model")
     if "fitted" not in notes or not isinstance(model, HybridModel):
@@ -387,9 +405,11 @@ def _vector(values: Any, channels: Sequence[Channel], what: str, *, hidden: bool
     names = [c.name for c in channels]
     if isinstance(values, Mapping):
         if unknown := [str(n) for n in values if n not in names]:
-            raise ValueError(f"the {what} has {', '.join(unknown)}; expected some of {', '.join(names)}.")
+            raise ValueError(
+                f"the {what} has {', '.join(unknown)}; expected some of {', '.join(names)}. Leave the others out."
+            )
         if not hidden and (missing := [n for n in names if n not in values]):
-            raise ValueError(f"the {what} lacks {', '.join(missing)}; expected every input.")
+            raise ValueError(f"the {what} lacks {', '.join(missing)}; expected every input. Give it a value.")
         return np.array([float(values.get(n, np.nan)) for n in names])
     vector = np.asarray(values, np.float64)
     if vector.shape != (len(names),):

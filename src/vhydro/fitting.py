@@ -159,7 +159,7 @@ def _checked_logs(logs: Dataset | Episode | Sequence[Episode]) -> list[Episode]:
         logs = [logs]
     episodes = [e.unlabelled() for e in logs]
     if not episodes:
-        raise ValueError("no logs given; expected at least one.")
+        raise ValueError("no logs given; expected at least one. Give some.")
     first = episodes[0]
     for e in episodes[1:]:
         for what in ("channels", "inputs"):
@@ -181,7 +181,7 @@ def _checked_logs(logs: Dataset | Episode | Sequence[Episode]) -> list[Episode]:
     if not long:
         raise ValueError(
             f"the longest of {len(episodes)} logs has {max(e.steps + 1 for e in episodes)} rows; expected at least "
-            f"{FEWEST_ROWS} in some."
+            f"{FEWEST_ROWS} in some. Give longer logs."
         )
     return long
 

@@ -110,7 +110,9 @@ def _held(lock: Path, what: Path) -> int:
         try:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise type(error)(f"{what} cannot be written ({error.strerror}); expected a place of your own.") from None
+            raise type(error)(
+                f"{what} cannot be written ({error.strerror}); expected a place of your own. Give another --out."
+            ) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

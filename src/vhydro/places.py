@@ -73,7 +73,7 @@ def answers(
     eight on an accelerator; of Slurm, the number of jobs. `address` is that of a Ray cluster, or Slurm's partition.
     """
     if workers is not None and workers < 0:
-        raise ValueError(f"workers is {workers}; expected 0 (this process) or a number of processes.")
+        raise ValueError(f"workers is {workers}; expected 0 (this process) or a number of processes. Leave it out.")
     if on == "ray":
         return on_ray(question, keys, address)
     if on == "slurm":

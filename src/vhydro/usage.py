@@ -34,12 +34,12 @@ def share(name: str, value: float | int) -> None:
         raise UsageError(f"--{name} {value:g}; expected a share strictly between 0 and 1, such as --{name} 0.9.")
 
 
-def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> None:
+def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str, where: str = "") -> None:
     """Raises on the first of the given names that is none of the known ones."""
     names = list(known)
     for name in given:
         if name not in names:
-            raise UsageError(f"there is no {what} {name!r}; expected {', '.join(names)}.{_hint(name, names)}")
+            raise UsageError(f"there is no {what} {name!r}{where}; expected {', '.join(names)}.{_hint(name, names)}")
 
 
 def _hint(name: str, names: list[str]) -> str:

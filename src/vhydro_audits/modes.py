@@ -68,7 +68,7 @@ class ModesAuditConfig:
                 "--seeds. Leave those out, or leave out --quick."
             )
         known = [t for f in self.families for t in FAMILIES[f]]
-        refuse_unknown(self.tasks, known, f"task in --family {self.family}")
+        refuse_unknown(self.tasks, known, "task", f" in --family {self.family}")
 
     @property
     def families(self) -> tuple[str, ...]:

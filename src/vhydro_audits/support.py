@@ -74,7 +74,7 @@ class SupportAuditConfig:
                 "with none of --data, --seeds and --steps. Leave those out, or leave out --quick."
             )
         known = [t for f in self.families for t in FAMILIES[f]]
-        refuse_unknown(self.tasks, known, f"task in --family {self.family}")
+        refuse_unknown(self.tasks, known, "task", f" in --family {self.family}")
 
     @property
     def families(self) -> tuple[str, ...]:

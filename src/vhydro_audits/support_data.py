@@ -50,12 +50,16 @@ def episodes_of(task: str, data: str | None) -> tuple[Episode, ...]:
     logs = logs_of(task, data)
     if len(logs) < 3:
         raise ValueError(
-            f"{logs.path} has {len(logs)} episodes; expected at least 3, one each to train, validate, test."
+            f"{logs.path} has {len(logs)} episodes; expected at least 3, one each to train, validate, test. "
+            "Collect more."
         )
     episodes = tuple(logs)
     for name, episode in zip(logs.names, episodes, strict=True):
         if not episode.observed.all():
-            raise ValueError(f"{logs.path} hides readings in {name}; the audit hides them itself and needs the truth.")
+            raise ValueError(
+                f"{logs.path} hides readings in {name}; the audit hides them itself and needs the truth. Give logs "
+                "that show all."
+            )
     return episodes
 
 

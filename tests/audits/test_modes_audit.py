@@ -130,9 +130,9 @@ def test_segments_of_the_theorem_have_the_mode_of_their_class():
 
 
 def test_unknown_tasks_and_missing_logs_are_named(tmp_path):
-    with pytest.raises(ValueError, match="no task tower in family maniskill; there are PushCube"):
+    with pytest.raises(ValueError, match="no task 'tower' in --family maniskill; expected PushCube"):
         ModesAuditConfig(family="maniskill", tasks=("tower",))
-    with pytest.raises(ValueError, match="seeds is 0"):
+    with pytest.raises(ValueError, match="--seeds 0; expected at least 1"):
         ModesAuditConfig(seeds=0)
     with pytest.raises(ValueError, match="a full run needs --data FOLDER"):
         run_modes_audit(ModesAuditConfig(out=tmp_path))

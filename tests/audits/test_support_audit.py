@@ -141,13 +141,13 @@ def test_no_two_purposes_of_a_seed_share_a_key():
 def test_missing_logs_and_wrong_tasks_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"has neither PickCube-v1.h5 nor PickCube.npz"):
         logs_of("PickCube", str(tmp_path))
-    with pytest.raises(ValueError, match="no task tower in family contact; there are PickCube"):
+    with pytest.raises(ValueError, match="no task 'tower' in --family contact; expected PickCube"):
         SupportAuditConfig(family="contact", tasks=("tower",))
     with pytest.raises(ValueError, match="--quick always runs 2 seeds of 60 steps on the shipped sample"):
         SupportAuditConfig(quick=True, data=tmp_path)
     with pytest.raises(ValueError, match="a full run needs --data FOLDER"):
         run_support_audit(SupportAuditConfig(out=tmp_path))
-    with pytest.raises(ValueError, match="sensor_noise is 0"):
+    with pytest.raises(ValueError, match="--sensor-noise 0; expected a positive number"):
         SupportAuditConfig(sensor_noise=0.0)
 
 

@@ -33,7 +33,8 @@ def test_episodes_are_chosen_by_number_range_or_name(tmp_path, wanted, found):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"), [("9", "has 3, counted"), ("x", "a name such as a, b"), ("5:9", "none"), (":", "no")]
+    ("wanted", "words"),
+    [("9", "has 3; expected a number from 0 to 2"), ("x", "a name such as a, b"), ("5:9", "none"), (":", "no")],
 )
 def test_episodes_that_are_not_there_are_refused(tmp_path, wanted, words):
     with pytest.raises(ValueError, match=words):

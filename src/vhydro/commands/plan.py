@@ -76,7 +76,7 @@ def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), model.view)
     episode, *others = chosen_episodes(logs, [config.episode])
     if others:
-        raise UsageError(f"--episode {config.episode}; expected one, a name or a number from 0.")
+        raise UsageError(f"--episode {config.episode}; expected one, a name or a number from 0. Give --episode 0.")
     planner = mppi(config.horizon, min(4, config.horizon), config.candidates, config.particles)
     belief = model.filter(logs[episode], seed=config.seed)
     plan = model.plan(belief, task, planner=planner, seed=config.seed)
@@ -99,7 +99,9 @@ def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
 def task_in(path: Path) -> Task:
     """The `task` that a Python file defines."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there; expected a Python file that defines `task = vhydro.Task(…)`.")
+        raise FileNotFoundError(
+            f"{path} is not there; expected a Python file that defines `task = vhydro.Task(…)`. Write one."
+        )
     try:
         found = runpy.run_path(str(path)).get("task")
     except Exception as error:
@@ -108,7 +110,7 @@ def task_in(path: Path) -> Task:
         ) from error
     if not isinstance(found, Task):
         raise ValueError(
-            f"{path} defines task = {found!r}; expected `task = vhydro.Task(cost, failure, bound, actions)`."
+            f"{path} defines task = {found!r}; expected `task = vhydro.Task(cost, failure, bound, actions)`. Mend it."
         )
     return found
 

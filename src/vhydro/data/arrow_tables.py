@@ -59,6 +59,9 @@ def form_of(path: Path) -> str:
     return "parquet" if head.startswith(PARQUET) else "arrow" if head == ARROW else ""
 
 
+LEROBOT = {"episode_index", "frame_index", "task_index", "timestamp"}  # columns of every data file of a dataset
+
+
 @dataclass
 class ArrowTable:
     """The columns of a table by name, read together when the first is asked for."""
@@ -81,6 +84,11 @@ class ArrowTable:
             twice = [name for name, count in Counter(schema.names).items() if count > 1]
             if twice:
                 raise ValueError(f"two columns named {twice[0]!r}")
+        if set(schema.names) >= LEROBOT:
+            raise DataError(
+                path, found="a data file of a LeRobot dataset", expected="the whole dataset, with its folder meta",
+                remedy="Give the dataset's folder. Where it has no meta, copy the whole dataset again.",
+            )  # fmt: skip
         columns = {f.name: f.type for f in schema if not INDEX.fullmatch(f.name)}
         shapes = {name: (rows, widths[name]) if name in widths else (rows,) for name in columns}
         return cls(path, form, shapes, {name: dtype_of(kind) for name, kind in columns.items()})

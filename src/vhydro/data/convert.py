@@ -11,6 +11,7 @@ from vhydro.data.lerobot_write import LeRobotVersion, write_lerobot
 from vhydro.data.npz_native import write_npz
 from vhydro.data.options import DEFAULT, ReadOptions
 from vhydro.data.read import read
+from vhydro.usage import UsageError
 
 Target = Literal["npz", "lerobot"]
 
@@ -28,9 +29,9 @@ def convert(
     """The path of what was written: every episode of `path`, changed where that is asked for, whole, or nothing."""
     path = Path(path)
     if to not in get_args(Target):
-        raise ValueError(f"cannot convert to {to!r}; expected one of {', '.join(get_args(Target))}.")
+        raise UsageError(f"cannot convert to {to!r}; expected one of {', '.join(get_args(Target))}.")
     if out is None and not path.exists() and "*" in path.name:
-        raise ValueError(f"{path} is a pattern; expected a name for the result. Give --out.")
+        raise UsageError(f"{path} is a pattern; expected a name for the result. Give --out.")
     target = Path(out) if out is not None else default_target(path, to)
     dataset = change(read(path, **vars(options)))
     if path.resolve().is_relative_to(target.resolve()):
@@ -38,13 +39,16 @@ def convert(
             target,
             found="the log itself, or a folder that holds it",
             expected="another name",
-            remedy="Give another `out`.",
+            remedy="Give another --out.",
         )
     write = write_npz if to == "npz" else partial(write_lerobot, version=lerobot_version)
     try:
         return write(dataset, target, overwrite=overwrite)
     except OSError as error:
-        raise DataError(target, found=f"{error}", expected="a place to write to") from None
+        why = error.strerror or str(error)
+        raise DataError(
+            target, found=why, expected="a place to write to", remedy="Free some space, or give another --out."
+        ) from None
 
 
 def default_target(path: Path, to: Target) -> Path:

@@ -119,7 +119,9 @@ class Split:
 def split(dataset: Dataset, *, seed: int, shares: tuple[float, float, float] = (0.6, 0.2, 0.2)) -> Split:
     """The episodes divided at random by these shares; at least one in each part."""
     if len(dataset) < 3:
-        raise ValueError(f"{dataset.path} has {len(dataset)} episodes; expected at least 3, one for each part.")
+        raise ValueError(
+            f"{dataset.path} has {len(dataset)} episodes; expected at least 3, one for each part. Give more."
+        )
     if len(shares) != 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
         raise ValueError(f"shares are {shares}; expected three positive numbers that add up to 1.")
     order = np.random.default_rng(seed).permutation(len(dataset))

@@ -144,7 +144,7 @@ def chosen_episodes(dataset: Dataset, wanted: Sequence[str]) -> list[int]:
     if not found:
         raise ValueError(
             f"--episodes {' '.join(wanted)} holds none of the {len(dataset)} episodes of {dataset.path}; expected "
-            f"numbers from 0 to {len(dataset) - 1}."
+            f"numbers from 0 to {len(dataset) - 1}. Look at them with `vhydro data inspect`."
         )
     return list(dict.fromkeys(found))
 
@@ -152,8 +152,8 @@ def chosen_episodes(dataset: Dataset, wanted: Sequence[str]) -> list[int]:
 def _numbered(dataset: Dataset, number: int) -> int:
     if number >= len(dataset):
         raise ValueError(
-            f"episode {number} was asked for; {dataset.path} has {len(dataset)}: expected a number from 0 to "
-            f"{len(dataset) - 1}."
+            f"episode {number} was asked for; {dataset.path} has {len(dataset)}; expected a number from 0 to "
+            f"{len(dataset) - 1}. Look at them with `vhydro data inspect`."
         )
     return number
 
@@ -183,6 +183,13 @@ def _foreign(path: Path) -> tuple[str, str]:
     """What a file is that others read, and how it becomes one that is read here."""
     with path.open("rb") as file:
         head = file.read(16)
+        size = int.from_bytes(head[:8], "little")
+        file.seek(8)
+        if b'"__metadata__":{"vhydro":' in file.read(min(size, 1 << 24)):
+            return (
+                "a model that `vhydro fit` wrote",
+                "Give logs here; a model goes before them: `vhydro filter MODEL LOGS`.",
+            )
     return next((told for start, told in FOREIGN.items() if head.startswith(start)), ("", ""))
 
 

@@ -101,7 +101,8 @@ def step_noise(episodes: Sequence[Episode]) -> Float[np.ndarray, "channels"]:
         moving = seen[seen > 0]
         if not moving.size:
             raise ValueError(
-                "the body never moves in any log; expected motion, without which there is nothing to tell."
+                "the body never moves in any log; expected motion, without which there is nothing to tell. Give "
+                "logs of it."
             )
         out[mine] = max(float(np.quantile(seen, QUIET)), 1e-6 * float(moving.max()))
     return out
@@ -140,7 +141,8 @@ def fit_body(
     data, held = body_regression(train, floor, rows), body_regression(validation, floor, rows)
     if not bool(data.seen.any()) or not bool(held.seen.any()):
         raise ValueError(
-            "no two steps in a row were seen in any training or any validation log; expected some in both."
+            "no two steps in a row were seen in any training or any validation log; expected some in both. Give "
+            "logs that show more."
         )
     assumed = _assumed([c.group for c in train[0].channels], laws, floor)
     labels = jnp.asarray(_labels(data, laws, floor, seed))

@@ -139,7 +139,10 @@ def floors(episodes: Sequence[Episode], sensor: Float[np.ndarray, "channels"] | 
     steps = np.concatenate([np.diff(e.observations, axis=0) for e in episodes])
     square, known = seen_mean(steps**2), (~np.isnan(steps)).any(0)
     if not square.any():
-        raise ValueError("nothing moves in any of the logs; expected motion, without which there is nothing to tell.")
+        raise ValueError(
+            "nothing moves in any of the logs; expected motion, without which there is nothing to tell. Give logs "
+            "of it."
+        )
     if sensor is not None:  # what only jitters does not move
         square = np.maximum(square - 2 * sensor**2, 0.05 * square)
     kinds = np.array([_kind(c.group) for c in episodes[0].channels])
@@ -194,7 +197,10 @@ def contact_fits(
     data, held = (contact_regression(logs, scales, rows) for logs in (train, validation))
     for part, name in ((data, "training"), (held, "validation")):
         if not bool(part.seen.any()):
-            raise ValueError(f"no two rows in a row were seen in any {name} log; expected some, to see what moves.")
+            raise ValueError(
+                f"no two rows in a row were seen in any {name} log; expected some, to see what moves. Give logs "
+                "that show more."
+            )
     assumed = _assumed(modes, len(scales.floor))
     starts = start_from_coefficients(data, _starts(data, modes, seed), CONFIG)
     found = baum_welch(data, assumed, starts, CONFIG)

@@ -50,7 +50,10 @@ def plain_start(
     data, held = (_regression(logs, units, rows) for logs in (train, validation))
     for part, name in ((data, "training"), (held, "validation")):
         if not bool(part.seen.any()):
-            raise ValueError(f"no two rows in a row were seen in any {name} log; expected some, to see what changes.")
+            raise ValueError(
+                f"no two rows in a row were seen in any {name} log; expected some, to see what changes. Give logs "
+                "that show more."
+            )
     counts = range(1, MOST + 1) if modes == AUTO else (modes,)
     found = [_best(data, held, count, seed) for count in counted(counts, "finding modes: numbers of modes tried")]
     tried = tuple(

@@ -34,7 +34,9 @@ def staged(folder: Path, names: Sequence[str] = ()) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise type(error)(f"{folder} cannot be made ({error.strerror}); expected a place of your own.") from None
+        raise type(error)(
+            f"{folder} cannot be made ({error.strerror}); expected a place of your own. Give another --out."
+        ) from None
     try:
         with locked(folder / LOCK, folder):
             remove_stale(folder / "results")

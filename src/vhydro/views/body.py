@@ -50,7 +50,7 @@ class BodyView:
         """
         log = looked_up(self, episode)
         if not log.steps:
-            raise ValueError(f"{log.source or 'the log'} has one row; expected at least two, for a step.")
+            raise ValueError(f"{log.source or 'the log'} has one row; expected at least two, for a step. Leave it out.")
         parts = [np.diff(columns(log, self.place), axis=0)]
         channels = [Channel(f"{self.name}.d{a}", UPRIGHT if a == "z" else LEVEL, "m") for a in AXES]
         if self.turn:
@@ -78,7 +78,7 @@ def body_view(episodes: Sequence[Episode], body: str | None = None) -> BodyView:
     if body is None and len(bodies) != 1:
         raise ValueError(
             f"the log shows the places of {', '.join(bodies) or 'no body'}; expected one. Say which: "
-            f"{BodyView.example}."
+            f"{BodyView.example}, or --body cube=X,Y,Z."
         )
     name = bodies[0] if body is None else body
     turn = tuple(f"{name}.{q}" for q in TURN)

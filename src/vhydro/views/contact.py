@@ -59,7 +59,9 @@ class ContactView:
         if not self.bodies:
             raise ValueError(f"no bodies given; expected at least one thing to touch. For example {self.example}.")
         if len(self.joints) != len(self.targets):
-            raise ValueError(f"{len(self.joints)} joints with {len(self.targets)} targets; expected one for each.")
+            raise ValueError(
+                f"{len(self.joints)} joints with {len(self.targets)} targets; expected one for each. Name as many."
+            )
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -213,13 +215,15 @@ def contact_view(episodes: Sequence[Episode]) -> ContactView:
         missing = [name for a in AXES if (name := f"tcp.{a}") not in names]
         raise ValueError(
             f"{first.source or 'the log'} does not show {', '.join(missing)}; expected the place of the hand, which "
-            f"carries things. Name its channels tcp.x, tcp.y and tcp.z, or say which they are: {ContactView.example}."
+            f"carries things. Name its channels tcp.x, tcp.y and tcp.z, or say which they are: {ContactView.example}, "
+            "or --hand X Y Z."
         )
     if not parts.bodies:
         groups = sorted({c.group for c in first.channels})
         raise ValueError(
             f"the log shows no place of an object; its channels are of the groups {groups}. Expected `NAME.x`, "
-            f"`NAME.y` and `NAME.z` of at least one body in the group `object`, or a view: {ContactView.example}."
+            f"`NAME.y` and `NAME.z` of at least one body in the group `object`, or a view: {ContactView.example}, "
+            "or --body cup=X,Y,Z."
         )
     return ContactView(**parts._asdict()).fitted_to(episodes)
 

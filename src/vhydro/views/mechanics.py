@@ -38,13 +38,14 @@ class MechanicsView:
         for what, names in (("positions", self.positions), ("forces", self.forces)):
             twice = sorted({x for x in names if x != NONE and names.count(x) > 1})
             if twice:
-                raise ValueError(f"{what} name {', '.join(twice)} more than once; expected each once.")
+                raise ValueError(f"{what} name {', '.join(twice)} more than once; expected each once. Leave one out.")
         for what in ("forces", "carried_by", "friction", "masses"):
             given = getattr(self, what)
             if given and len(given) != n:
                 raise ValueError(
                     f"{len(given)} {what.replace('_', ' ')} for {n} positions; expected one for each, "
-                    f"{'nan where unknown' if what in ('friction', 'masses') else 'a dash where there is none'}."
+                    f"{'nan where unknown' if what in ('friction', 'masses') else 'a dash where there is none'}. "
+                    f"Give {n}."
                 )
 
     @property
@@ -74,7 +75,8 @@ def mechanics_view(episodes: Sequence[Episode]) -> MechanicsView:
         shown = ", ".join(f"{c.name} ({c.unit or 'no unit'})" for c in (*first.channels, *first.inputs))
         raise ValueError(
             f"the log shows {len(positions)} positions in m or rad and {len(forces)} forces in N or N m, among "
-            f"{shown}; expected a force for every position. Say which is which: {MechanicsView.example}."
+            f"{shown}; expected a force for every position. Say which is which: {MechanicsView.example}, "
+            "or --positions angle --forces torque."
         )
     return MechanicsView(positions, forces)
 

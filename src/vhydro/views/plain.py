@@ -34,7 +34,8 @@ def plain_view(episodes: Sequence[Episode]) -> PlainView:
     channels, inputs = changing(episodes)
     if not channels:
         raise ValueError(
-            f"no channel of {episodes[0].source or 'the logs'} is ever seen to change; expected at least one that does."
+            f"no channel of {episodes[0].source or 'the logs'} is ever seen to change; expected at least one that "
+            "does. Look at them with `vhydro data inspect LOGS`, and leave out logs of things that stand still."
         )
     return PlainView(channels, inputs)
 

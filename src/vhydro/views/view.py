@@ -8,6 +8,7 @@ import numpy as np
 
 from vhydro.episodes import Episode
 from vhydro.units import in_si
+from vhydro.usage import nearest
 
 AXES = ("x", "y", "z")
 
@@ -42,12 +43,19 @@ def looked_up(view: Any, episode: Episode) -> Episode:
     names, commands = [c.name for c in episode.channels], [c.name for c in episode.inputs]
     lacks = [n for n in view.channels if n not in names] + [n for n in view.inputs if n not in commands]
     if lacks:
-        where = episode.source or "the log"
+        where, near = episode.source or "the log", _meant(view, lacks[0], names, commands)
+        meant = f" Did you mean {' or '.join(near)} for {lacks[0]}?" if near else ""
         raise ValueError(
             f"{where} does not show {_some(lacks)}, which the {view.kind} view reads; it has the channels "
-            f"{_some(names)} and the inputs {_some(commands)}. Name what it has: {view.example}."
+            f"{_some(names)} and the inputs {_some(commands)}.{meant} Name what it has: {view.example}."
         )
     return in_si(episode)
+
+
+def _meant(view: Any, lack: str, channels: Sequence[str], inputs: Sequence[str]) -> list[str]:
+    """What a name that is not there may have been meant for: none of those that the view reads already."""
+    side, read = (channels, view.channels) if lack in view.channels else (inputs, view.inputs)
+    return nearest(lack, [name for name in side if name not in read])
 
 
 def _some(names: Sequence[str], most: int = 12) -> str:

@@ -116,7 +116,7 @@ def read_results(
 
     Records that are `apart` are of a condition that the spec does not know: their rows are kept aside.
     """
-    remedy = f"Run the {spec.name} audit again for this folder, or give the folder of a finished one."
+    remedy = f"Run `vhydro audit {spec.name} --out {folder}` again, or give the folder of a finished one."
     path, summary_path = cells_file(folder), folder / "summary.json"
     for needed in (path, summary_path):
         if not needed.is_file():

@@ -43,10 +43,10 @@ def test_flags_are_parsed():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"episodes": 0}, "episodes is 0; expected at least 1"),
-        ({"seed": -1}, "seed is -1; expected a number from 0"),
-        ({"seed": 2**31}, "seed is 2147483648"),
-        ({"noise": 0.0}, "noise is 0.0; expected radians"),
+        ({"episodes": 0}, "--episodes 0; expected at least 1"),
+        ({"seed": -1}, "--seed -1; expected a number from 0"),
+        ({"seed": 2**31}, "--seed 2147483648"),
+        ({"noise": 0.0}, "--noise 0; expected radians"),
         ({"out": Path("logs.h5") / "runs"}, "without it"),
     ],
 )

@@ -34,7 +34,7 @@ def worker(monkeypatch):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"episodes": 0}, "episodes is 0; expected at least 1"), ({"seed": -1}, "seed is -1; expected 0 or more")],
+    [({"episodes": 0}, "--episodes 0; expected at least 1"), ({"seed": -1}, "--seed -1; expected at least 0")],
 )
 def test_bad_numbers_are_refused(change, words, tmp_path):
     with pytest.raises(ValueError, match=words):
