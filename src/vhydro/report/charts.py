@@ -391,7 +391,8 @@ def _swatch(key: Key) -> str:
         parts.append(f"{_mark(key.symbol, 13, 6, 8)} {_paint(key.colour, stroke=lined)}{inside}/>")
     if not parts:
         parts.append(f"<rect x='7' y='0' width='12' height='12' rx='2' {_paint(key.colour, soft=key.soft)}/>")
-    return f"<svg viewBox='0 0 26 12' aria-hidden='true'>{''.join(parts)}</svg>"
+    view = "0 0 26 12" if key.dash is not None else "6 0 14 12"  # without a line it needs less room
+    return f"<svg viewBox='{view}' style='width:{view.split()[2]}px' aria-hidden='true'>{''.join(parts)}</svg>"
 
 
 def column_width(columns: int) -> int:

@@ -289,6 +289,6 @@ def table_html(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str 
         if row
     )
     said = escape(caption or "Table of " + ", ".join(re.sub("<[^>]*>", " ", h) for h in head if h), quote=True)
-    shown = f"<caption>{escape(caption)}</caption>" if caption else ""
+    shown = f"<caption><span>{escape(caption)}</span></caption>" if caption else ""
     table = f"<table class='{kind}'>{shown}<thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
     return f"<div class='wide' tabindex='0' role='group' aria-label='{said}'>{table}</div>"

@@ -132,8 +132,8 @@ def _noise(results: Results) -> Claim:
     keys = method_keys(LAWS, results.methods, paper=True)
     first, rest = _rows_apart(results)
     picture = figure(
-        figures.overview_panels(results, (F1, ERROR), first, columns=3 if len(first) > 2 else 2),
-        "terms found and coefficient error of every method against noise",
+        figures.overview_panels(results, (F1, ERROR, FIELD), first, columns=3),
+        "terms found, coefficient error and error of the vector field of every method against noise",
         keys=keys,
         name="overview",
         caption="Means over systems and seeds. The dotted line is what the paper reports for its full method, on logs "

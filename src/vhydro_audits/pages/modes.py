@@ -28,7 +28,7 @@ from vhydro_audits.pages.tables import (
 )
 from vhydro_audits.spec import MODES, SPACE, percent, written
 
-ARI, CHANGES = MODES.metric("ari"), MODES.metric("change_point_f1")
+ARI, CHANGES, F1 = MODES.metric("ari"), MODES.metric("change_point_f1"), MODES.metric("mode_f1")
 READINGS = ("modes", "touching", "contact", "regime")
 ONCE = {"kinds": "touching"}  # what older runs called it
 CLEAN = (None, "", "clean")  # conditions that are none
@@ -339,7 +339,7 @@ def _tasks(results: Results) -> Claim | None:
     ahead, behind = standing_words(results, lines, ARI)
     if not ahead:
         return None
-    panels = figures.task_panels(results, CONFIGURATION, (ARI, CHANGES))
+    panels = figures.task_panels(results, CONFIGURATION, (ARI, CHANGES, F1))
     picture = figure(panels, "our score and the best peer’s on every task", keys=figures.TASK_KEYS[:3], name="tasks")
     return Claim("Task by task, wins and losses", "Tasks", escape(f"By ARI, {ahead}. {behind}"), picture=picture,
                  how="In full sight, against the contact configuration.")  # fmt: skip
@@ -349,7 +349,7 @@ def _proxy(results: Results) -> Claim | None:
     lines = _family_lines(results, PROXY)
     if not lines:
         return None
-    panels = figures.task_panels(results, PROXY, (ARI, CHANGES))
+    panels = figures.task_panels(results, PROXY, (ARI, CHANGES, F1))
     picture = figure(panels, "our score, the best peer’s and the paper’s on every task, against the paper’s labels",
                      keys=figures.TASK_KEYS, name="proxy")  # fmt: skip
     numbers = claim_table(results, lines, MODES.metrics, "Against the paper’s proxy labels, in full sight")

@@ -172,7 +172,7 @@ def _claim(results: Results, line: Line, metric: Metric, alone: bool, several: b
     value = results.number(line.place, spec.ours, metric.key, line.task)
     theirs, peer = paper_number(results, line, spec.ours, metric), best_peer(results, line, metric)
     spread = results.number(line.place, spec.ours, f"{metric.key}_{spec.spread}", line.task)
-    near = "" if spread is None else f" <small>± {spread:.2g}</small>"
+    near = "" if spread is None else f" <small class='spread'>± {spread:.2g}</small>"
     name = metric.title if alone else f"{line.name}, {metric.title}" if several else line.name
     beside = "–" if peer is None else f"{metric.text(peer[1])}<br><small>{escape(peer[0])}</small>"
     beside = beside.replace("<br>", " ") if peer and len(peer[0]) < 14 else beside
