@@ -123,7 +123,7 @@ def _proven(rows: Sequence[Row]) -> Claim:
         [r.get("above_bound") or 0 for r in rows], [r["certified_share"] * r["plans"] for r in rows]))  # fmt: skip
     held = sum((r["realised_failure"] or 0.0) <= r["bound"] for r in rows)
     picture = figure(
-        [risk_panel(rows)], _alt(rows), keys=KEYS, name="planning",
+        [risk_panel(rows)], _alt(rows), keys=KEYS, name="planning", narrow=[risk_panel(rows, 380)],
         caption="Mean over plans of risk, margin and ε, all of which a proof adds up; diamonds are the share of "
         "executions of certified plans that failed. The dotted line is what is allowed.",
     )  # fmt: skip

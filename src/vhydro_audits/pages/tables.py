@@ -160,7 +160,7 @@ def claim_table(results: Results, lines: Sequence[Line], metrics: Sequence[Metri
     published = any(paper_number(results, line, results.spec.ours, metric) is not None for line, metric in there)
     alone = len(lines) == 1
     body = [_claim(results, line, metric, alone, len(metrics) > 1, published) for line, metric in there]
-    head = ["", f"ours<br>({escape(ours)})", *["paper"] * published, peers, "ours is"]
+    head = ["", f"ours<br>({escape(ours).replace('+', '+<wbr>')})", *["paper"] * published, peers, "ours is"]
     title = [lines[0].name] * alone + [caption] * bool(caption)
     title += [] if published else ["the paper has no numbers of this kind"]
     return table_html(head, body, kind="claims", caption="; ".join(title))
