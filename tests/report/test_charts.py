@@ -80,3 +80,9 @@ def test_columns_fill_the_page():
 def test_a_wide_figure_can_be_scrolled_from_the_keyboard():
     assert "<div class='wide' tabindex='0'" in figure([panel(width=900)], "wide")
     assert "tabindex" not in figure([panel()], "narrow")
+
+
+def test_a_phone_can_have_a_drawing_of_its_own():
+    html = figure([panel(width=900)], "wide", narrow=[panel(width=300)])
+    assert re.findall("<div class='(wide broad|panels narrow)'", html) == ["wide broad", "panels narrow"]
+    assert "narrow" not in figure([panel()], "alone")

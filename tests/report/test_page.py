@@ -87,6 +87,6 @@ def test_the_contents_lead_to_the_sections_that_have_a_name():
 
 def test_a_table_says_what_its_rows_and_columns_are():
     text = table_html(["", "a <b>b</b>"], [["one", "1"]], caption="Counts")
-    assert "<caption>Counts</caption>" in text
+    assert "<caption><span>Counts</span></caption>" in text
     assert "<thead><tr><td></td><th scope='col'>a <b>b</b></th></tr></thead>" in text
     assert "<tr><th scope='row'>one</th><td>1</td></tr>" in text

@@ -15,6 +15,7 @@ Symbol = Literal["", "circle", "square", "diamond", "triangle", "down", "cross",
 SYMBOLS: tuple[Symbol, ...] = ("circle", "diamond", "square", "triangle", "down", "plus", "cross")
 DASHES = {"solid": "", "dot": "2 4", "dash": "6 4"}
 TOP, BOTTOM = 26, 22  # room for the title and for the ticks
+WIDEST_COLUMN = 560  # pixels; a wider panel stands alone
 WIDE = 1064  # of a page's column on a laptop
 CHARACTER = 6.3  # pixels of a tick's letter
 
@@ -391,7 +392,8 @@ def _swatch(key: Key) -> str:
         parts.append(f"{_mark(key.symbol, 13.0, 6.0, 8.0)} {_paint(key.colour, stroke=lined)}{inside}/>")
     if not parts:
         parts.append(f"<rect x='7' y='0' width='12' height='12' rx='2' {_paint(key.colour, soft=key.soft)}/>")
-    return f"<svg viewBox='0 0 26 12' aria-hidden='true'>{''.join(parts)}</svg>"
+    view = "0 0 26 12" if key.dash is not None else "6 0 14 12"  # without a line it needs less room
+    return f"<svg viewBox='{view}' style='width:{view.split()[2]}px' aria-hidden='true'>{''.join(parts)}</svg>"
 
 
 def column_width(columns: int) -> int:
@@ -399,17 +401,31 @@ def column_width(columns: int) -> int:
     return math.floor((WIDE - 22 * (columns - 1)) / columns)
 
 
-def figure(panels: Sequence[Panel], alt: str, *, keys: Sequence[Key] = (), caption: str = "", name: str = "") -> str:
+def figure(
+    panels: Sequence[Panel],
+    alt: str,
+    *,
+    keys: Sequence[Key] = (),
+    caption: str = "",
+    name: str = "",
+    narrow: Sequence[Panel] = (),
+) -> str:
     """A figure of panels beside each other, as many as fit; one that is wide scrolls by itself on a phone.
 
-    `alt` says what is to be seen, `caption` is HTML.
+    `alt` says what is to be seen, `caption` is HTML. A phone shows the `narrow` panels instead, where there are any.
     """
     above, below = legend(keys) if keys else "", f"<figcaption>{caption}</figcaption>" if caption else ""
     place = f" id='{name}'" if name else ""
+    inside = _arranged(panels, alt, " broad" if narrow else "") + (_arranged(narrow, alt, " narrow") if narrow else "")
+    return f"<figure{place}>{above}{inside}{below}</figure>"
+
+
+def _arranged(panels: Sequence[Panel], alt: str, kind: str) -> str:
+    """Panels in columns, or below each other where they are wide."""
     said = [p.svg(f"{p.title}: {alt}" if p.title else alt) for p in panels]
     least = max((p.width for p in panels), default=0)
-    if least > 560:
-        inside = "".join(f"<div class='wide' tabindex='0' role='group' aria-label='figure'>{s}</div>" for s in said)
-    else:
-        inside = f"<div class='panels' style='--least:{least - 6:g}px'>{''.join(f'<div>{s}</div>' for s in said)}</div>"
-    return f"<figure{place}>{above}{inside}{below}</figure>"
+    if least > WIDEST_COLUMN:
+        scrolled = f"<div class='wide{kind}' tabindex='0' role='group' aria-label='figure'>"
+        return "".join(f"{scrolled}{svg}</div>" for svg in said)
+    columns = "".join(f"<div>{svg}</div>" for svg in said)
+    return f"<div class='panels{kind}' style='--least:{least - 6:g}px'>{columns}</div>"

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
-
-from plotly.graph_objects import Figure
-from plotly.offline import get_plotlyjs
+from typing import Any, NamedTuple
 
 from vhydro.report.files import staged, version
 
@@ -118,6 +115,8 @@ def _asset(name: str) -> str:
 @cache
 def _library() -> str:
     """The drawing library, compressed: a quarter of its size."""
+    from plotly.offline import get_plotlyjs  # half a second; most pages do without it
+
     return b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
 
 
@@ -213,8 +212,8 @@ def _plotly(body: str) -> str:
 # --- its pieces -------------------------------------------------------------------------------------------------
 
 
-def figure_html(figure: Figure, name: str, alt: str = "") -> str:
-    """A Plotly figure as wide as the page, drawn when it comes into view; on a narrow screen it scrolls sideways.
+def figure_html(figure: Any, name: str, alt: str = "") -> str:
+    """A Plotly `Figure` as wide as the page, drawn when it comes into view; on a narrow screen it scrolls sideways.
 
     `alt` says in plain words what is to be seen. The library weighs 1.4 MB: `charts` draws most things without it.
     """
@@ -289,6 +288,6 @@ def table_html(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str 
         if row
     )
     said = escape(caption or "Table of " + ", ".join(re.sub("<[^>]*>", " ", h) for h in head if h), quote=True)
-    shown = f"<caption>{escape(caption)}</caption>" if caption else ""
+    shown = f"<caption><span>{escape(caption)}</span></caption>" if caption else ""
     table = f"<table class='{kind}'>{shown}<thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
     return f"<div class='wide' tabindex='0' role='group' aria-label='{said}'>{table}</div>"

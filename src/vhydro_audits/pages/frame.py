@@ -76,9 +76,10 @@ def write_shell(
     last += folded("What the words mean", terms_html(words)) if words else ""
     sections = [claim.section(said.command) for claim in said.claims]
     sections.append(Section("How it was run", last, "How it was run"))
+    home = "../index.html" if folder.name == said.card.audit else ""
     text = page(
         said.title, sections, answer=said.answer, kicker=f"Audit {place} of {len(AUDITS)}: {said.card.audit}",
-        intro=scores_html(said.card.scores) + note, footer=escape(footer), home="../index.html",
+        intro=scores_html(said.card.scores) + note, footer=escape(footer), home=home,
     )  # fmt: skip
     return write_page(folder, text), said.card
 

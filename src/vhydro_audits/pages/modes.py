@@ -28,7 +28,7 @@ from vhydro_audits.pages.tables import (
 )
 from vhydro_audits.spec import MODES, SPACE, percent, written
 
-ARI, CHANGES = MODES.metric("ari"), MODES.metric("change_point_f1")
+ARI, CHANGES, F1 = MODES.metric("ari"), MODES.metric("change_point_f1"), MODES.metric("mode_f1")
 READINGS = ("modes", "touching", "contact", "regime")
 ONCE = {"kinds": "touching"}  # what older runs called it
 CLEAN = (None, "", "clean")  # conditions that are none
@@ -220,7 +220,11 @@ def _answer(results: Results) -> Claim:
         "The first test log of the first seed, in full sight. Methods are drawn as they are read for the "
         "configuration; each mode has the colour that most of its rows have in all test logs. A gap is a change."
     )
-    picture = figure([panel], _timeline_alt(panel.title), keys=keys, caption=caption, name="timeline") if panel else ""
+    narrow, _ = _first_timeline(results, labels=False, width=380)
+    picture = ""
+    if panel is not None and narrow is not None:
+        alt = _timeline_alt(panel.title)
+        picture = figure([panel], alt, keys=keys, caption=caption, name="timeline", narrow=[narrow])
     numbers = claim_table(results, _family_lines(results, CONFIGURATION), (ARI, CHANGES),
                           "Against the contact configuration, in full sight")  # fmt: skip
     words = (
@@ -339,7 +343,7 @@ def _tasks(results: Results) -> Claim | None:
     ahead, behind = standing_words(results, lines, ARI)
     if not ahead:
         return None
-    panels = figures.task_panels(results, CONFIGURATION, (ARI, CHANGES))
+    panels = figures.task_panels(results, CONFIGURATION, (ARI, CHANGES, F1))
     picture = figure(panels, "our score and the best peer’s on every task", keys=figures.TASK_KEYS[:3], name="tasks")
     return Claim("Task by task, wins and losses", "Tasks", escape(f"By ARI, {ahead}. {behind}"), picture=picture,
                  how="In full sight, against the contact configuration.")  # fmt: skip
@@ -349,7 +353,7 @@ def _proxy(results: Results) -> Claim | None:
     lines = _family_lines(results, PROXY)
     if not lines:
         return None
-    panels = figures.task_panels(results, PROXY, (ARI, CHANGES))
+    panels = figures.task_panels(results, PROXY, (ARI, CHANGES, F1))
     picture = figure(panels, "our score, the best peer’s and the paper’s on every task, against the paper’s labels",
                      keys=figures.TASK_KEYS, name="proxy")  # fmt: skip
     numbers = claim_table(results, lines, MODES.metrics, "Against the paper’s proxy labels, in full sight")
@@ -419,7 +423,9 @@ def _theorem(results: Results) -> Claim | None:
         caption="On the line the bound would be the misassignment itself, above it the bound holds. Segments that "
         "would lie on one another are one dot; what is below 10⁻³⁰⁰ is at the edge.",
     )
-    return Claim("Thm 2, measured", "Thm 2", escape(theorem_words(results)), picture=picture,
+    found, _, rest = theorem_words(results).partition(". ")
+    more = {"More numbers": f"<p>{escape(rest)}</p>"} if rest else {}
+    return Claim("Thm 2, measured", "Thm 2", escape(found.removesuffix(".")) + ".", picture=picture, more=more,
                  how="The paper states the theorem and does not measure it. Both sights.")  # fmt: skip
 
 

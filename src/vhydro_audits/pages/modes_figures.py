@@ -95,7 +95,7 @@ def task_panels(results: Results, labels: str, metrics: Sequence[Metric]) -> lis
     for metric in metrics:
         axis, tall = _lines_axis([t for _, t in tasks]), 22 * len(tasks) + 52
         title = f"{metric.title} · {labels} labels"
-        panel = Panel(Axis(-0.03, 1.03, SHARE_TICKS), axis, title, width=column_width(2), height=tall, left=118)
+        panel = Panel(Axis(-0.03, 1.03, SHARE_TICKS), axis, title, width=column_width(3), height=tall, left=112)
         for k, (family, task) in enumerate(tasks):
             _task_line(panel, results, Line(task, place_of(family, labels), task), metric, -float(k))
         panels.append(panel)

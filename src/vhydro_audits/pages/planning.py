@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from vhydro.report.charts import Axis, Key, Number, Panel, column_width, figure, straight
+from vhydro.report.charts import Axis, Key, Number, Panel, figure, straight
 from vhydro.report.page import Score, table_html
 from vhydro_audits.pages.frame import AuditPage, Card, Claim, footer_words, write_shell
 from vhydro_audits.pages.tables import mark
@@ -123,7 +123,7 @@ def _proven(rows: Sequence[Row]) -> Claim:
         [r.get("above_bound") or 0 for r in rows], [r["certified_share"] * r["plans"] for r in rows]))  # fmt: skip
     held = sum((r["realised_failure"] or 0.0) <= r["bound"] for r in rows)
     picture = figure(
-        [risk_panel(rows)], _alt(rows), keys=KEYS, name="planning",
+        [risk_panel(rows)], _alt(rows), keys=KEYS, name="planning", narrow=[risk_panel(rows, 380)],
         caption="Mean over plans of risk, margin and ε, all of which a proof adds up; diamonds are the share of "
         "executions of certified plans that failed. The dotted line is what is allowed.",
     )  # fmt: skip
@@ -157,7 +157,7 @@ def _refused(rows: Sequence[Row]) -> Claim:
     names = [r["task"] for r in rows]
     up = Axis(-len(names) + 0.4, 0.6, [(-float(k), n) for k, n in enumerate(names)], grid=False)
     ticks = [(t, percent(t)) for t in (0, 0.25, 0.5, 0.75, 1)]
-    panel = Panel(Axis(0, 1.02, ticks), up, "Plans with a proof", width=column_width(2), height=26 * len(rows) + 52)
+    panel = Panel(Axis(0, 1.02, ticks), up, "Plans with a proof", width=440, height=26 * len(rows) + 52)
     for k, r in enumerate(rows):
         tip = f"{r['task']}: {percent(round(r['certified_share'], 3))} of {r['plans']} plans"
         panel.stretch((0, r["certified_share"]), -k, PARTS["model_risk"][0], name=r["task"], tall=15, tip=tip)

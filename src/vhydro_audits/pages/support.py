@@ -285,8 +285,14 @@ def _calibration(results: Results) -> Claim:
         for r, some in by_regime.items()
     }  # fmt: skip
     lines = [Line(f"{f}, {r}", place_of(f, r)) for f, r in settings if results.row(place_of(f, r), SUPPORT.ours)]
-    numbers = claim_table(results, lines, (COV90, ECE), f"With {percent(HARDEST)} hidden")
+    easy = [line for line in lines if line.place["regime"] == "matched"]
+    hard = [line for line in lines if line not in easy] or easy
+    numbers = claim_table(results, hard, (COV90, ECE, NLL), f"With {percent(HARDEST)} hidden")
     more = {f"The same in {r}": drawn[r] for r in drawn if r != first}
+    if easy and hard is not easy:
+        more["The same in matched"] = claim_table(results, easy, (COV90, ECE, NLL)) + more.get(
+            "The same in matched", ""
+        )
     more["Calibration curves"] = figure(
         figures.reliability_panels(results),
         "empirical against nominal coverage of every method",

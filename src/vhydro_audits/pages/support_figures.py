@@ -23,6 +23,7 @@ HIDDEN = [SUPPORT.metric(k) for k in ("nll_hidden", "cov90_hidden", "ece_hidden"
 GATE = [SUPPORT.metric(k) for k in ("mixing", "certified", "pareto_bad", "realised_variance")]
 SAMPLING_ERRORS = 3.0  # a cell may be above its bound by this many standard errors of its 32 draws
 FILMED = ("no-support", "adaptive", "two-sided")
+HALF_PAGE = 440  # pixels; a little less than half of a laptop’s, so that a phone shows it well
 NEGLIGIBLE = 0.1  # of an equal share of the weight: such a particle is drawn pale
 CONTACT = "#64748b"
 HIDDEN_SPAN = "var(--shade)"
@@ -80,7 +81,7 @@ def certificate_panels(results: Results) -> list[Panel]:
     panels = []
     for family in results.present("family"):
         across, up = logarithmic(realised, "realised variance", most=5), logarithmic([*bounds, *realised], most=5)
-        panel = Panel(across, up, f"{family}: the bound, by the realised variance", width=column_width(2), height=300)
+        panel = Panel(across, up, f"{family}: the bound, by the realised variance", width=HALF_PAGE, height=290)
         cells = [c for c in there if c["family"] == family]
         for method in reversed(results.methods):
             some, drawn = [c for c in cells if c["method"] == method.key], look(SUPPORT, method)

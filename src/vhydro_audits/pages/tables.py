@@ -160,7 +160,7 @@ def claim_table(results: Results, lines: Sequence[Line], metrics: Sequence[Metri
     published = any(paper_number(results, line, results.spec.ours, metric) is not None for line, metric in there)
     alone = len(lines) == 1
     body = [_claim(results, line, metric, alone, len(metrics) > 1, published) for line, metric in there]
-    head = ["", f"ours<br>({escape(ours)})", *["paper"] * published, peers, "ours is"]
+    head = ["", f"ours<br>({escape(ours).replace('+', '+<wbr>')})", *["paper"] * published, peers, "ours is"]
     title = [lines[0].name] * alone + [caption] * bool(caption)
     title += [] if published else ["the paper has no numbers of this kind"]
     return table_html(head, body, kind="claims", caption="; ".join(title))
@@ -172,7 +172,7 @@ def _claim(results: Results, line: Line, metric: Metric, alone: bool, several: b
     value = results.number(line.place, spec.ours, metric.key, line.task)
     theirs, peer = paper_number(results, line, spec.ours, metric), best_peer(results, line, metric)
     spread = results.number(line.place, spec.ours, f"{metric.key}_{spec.spread}", line.task)
-    near = "" if spread is None else f" <small>± {spread:.2g}</small>"
+    near = "" if spread is None else f" <small class='spread'>± {spread:.2g}</small>"
     name = metric.title if alone else f"{line.name}, {metric.title}" if several else line.name
     beside = "–" if peer is None else f"{metric.text(peer[1])}<br><small>{escape(peer[0])}</small>"
     beside = beside.replace("<br>", " ") if peer and len(peer[0]) < 14 else beside

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from vhydro.report.charts import Mark, Panel, figure
-from vhydro_audits.pages.laws import headline, near_share, noise_words, theorem_words, trust_words, write_laws_page
+from vhydro_audits.pages.laws import (
+    headline,
+    looseness,
+    near_share,
+    noise_words,
+    theorem_words,
+    trust_words,
+    write_laws_page,
+)
 from vhydro_audits.pages.laws_figures import (
     bound_panels,
     heat_panels,
@@ -221,6 +229,10 @@ def test_the_theorem_is_counted(folder):
     assert "hold in 12 of 24 (50 %) regressions; there its bound holds in 12 of 12 (100 %)." in words
     assert "8.0 times with 5 columns." in words
     assert "In 12 the bound is infinite" in words
+    assert looseness(entries).startswith(
+        "Where its conditions hold (12 of 24 (50 %) regressions), the bound holds in 12 of"
+    )
+    assert "it is loose: in the median 8.0 times the error with 5 columns." in looseness(entries)
     broken = [*entries[:-2], {**entries[-2], "holds": False}, entries[-1]]
     assert "bound holds in 11 of 12 (91.6 %)" in theorem_words(broken)
     assert [len(m.x) for m in marks(bound_panels(broken), "dots", "does not hold")] == [1]

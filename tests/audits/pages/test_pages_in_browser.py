@@ -117,9 +117,7 @@ def test_hovering_shows_a_value(browser, folder, name, place, words):
         tip = page.locator("#tip")
         assert not tip.is_visible()
         page.locator(place).first.scroll_into_view_if_needed()
-        page.evaluate(
-            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        )  # it has scrolled
+        page.evaluate("new Promise(done => setTimeout(done, 100))")  # it has scrolled
         page.locator(place).first.hover(force=True)
         assert tip.is_visible()
         assert words in tip.inner_text()

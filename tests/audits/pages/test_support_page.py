@@ -184,7 +184,9 @@ def test_a_claim_has_the_paper_and_the_best_of_the_others_beside_it_whoever_is_b
     results = read_results(folder)
     lines = [Line("contact", place_of("contact", "shift"))]
     table = claim_table(results, lines, [ECE, COV90])
-    assert "<b>0.020</b> <small>± 0.01</small></td><td>0.125</td><td>0.001 <small>adaptive</small>" in table
+    assert (
+        "<b>0.020</b> <small class='spread'>± 0.01</small></td><td>0.125</td><td>0.001 <small>adaptive</small>" in table
+    )
     assert "▲ better than the paper</span>, <span class='verdict wrong'>▼ worse than adaptive" in table
     assert "= level with" in table  # Cov90 0.9 for all
 
