@@ -7,22 +7,20 @@ its equations.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 
 import jax
 
-from vhydro.commands.filter import FilterCommand, run_filter
-from vhydro.commands.fit import FitCommand, run_fit
-from vhydro.commands.laws import LawsCommand, run_laws
-from vhydro.commands.segment import SegmentCommand, run_segment
+from vhydro.commands.filter import FilterCommand, kept_beliefs
+from vhydro.commands.fit import FitCommand, kept_fit
+from vhydro.commands.laws import LawsCommand, kept_law
+from vhydro.commands.segment import SegmentCommand, kept_segments
 from vhydro.data import sample
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
 from vhydro.episodes import Channel
+from vhydro.progress import quiet
 from vhydro.report.run_files import Run, read_run
 from vhydro.report.run_findings import found_beliefs, found_law, found_modes
 from vhydro.report.run_page import write_run_page
@@ -56,6 +54,7 @@ def run_demo(config: DemoConfig = DemoConfig()) -> tuple[Run, Run]:
     robot = _robot(config)
     puck = _puck(config)
     write_run_page(config.out)  # which now links to the second
+    quiet()
     print()
     for sentence in found(robot, puck):
         print(sentence)
@@ -72,25 +71,25 @@ def found(robot: Run, puck: Run) -> list[str]:
 def _robot(config: DemoConfig) -> Run:
     """A robot pokes a cube with a peg: fit, filter in the dark, segments."""
     logs, out, seed = sample(TASK).path, config.out, config.seed
-    with _step(f"fitting {len(sample(TASK))} shipped logs of a robot that pokes a cube with a peg, without labels"):
-        run_fit(FitCommand(logs, out=out, modes=MODES, refine=False, seed=seed))
-    with _step(f"filtering them with {config.hide:.0%} of what a camera sees hidden"):
-        run_filter(FilterCommand(out, logs, out=out, hide=config.hide, seed=seed))
-    with _step("cutting them into contacts"):
-        run_segment(SegmentCommand(out, logs, out=out, seed=seed))
+    _say(f"fitting {len(sample(TASK))} shipped logs of a robot that pokes a cube with a peg, without labels")
+    fitted, read = kept_fit(FitCommand(logs, out=out, modes=MODES, refine=False, seed=seed))
+    _say(f"filtering them with {config.hide:.0%} of what a camera sees hidden")
+    kept_beliefs(FilterCommand(out, logs, out=out, hide=config.hide, seed=seed))
+    _say("cutting them into contacts")
+    kept_segments(SegmentCommand(out, logs, out=out, seed=seed), fitted, read)
     return read_run(out)
 
 
 def _puck(config: DemoConfig) -> Run:
     """A puck between two walls: its logs, and its law from positions and forces alone."""
     out = config.out / SECOND
-    with _step(f"simulating a puck between two walls, its position read with {1000 * SENSOR_NOISE:g} mm of noise"):
-        logs = _puck_logs(out, config.seed)
-    with _step("finding its modes and its law, without labels"):
-        run_fit(FitCommand(logs, out=out, modes=MODES, refine=False, seed=config.seed))
-    with _step("filtering its logs, and predicting one that the law was not fitted to"):
-        run_filter(FilterCommand(out, logs, out=out, seed=config.seed))
-        run_laws(LawsCommand(out, logs, out=out, seed=config.seed))
+    _say(f"simulating a puck between two walls, its position read with {1000 * SENSOR_NOISE:g} mm of noise")
+    logs = _puck_logs(out, config.seed)
+    _say("finding its modes and its law, without labels")
+    kept_fit(FitCommand(logs, out=out, modes=MODES, refine=False, seed=config.seed))
+    _say("filtering its logs, and predicting one that the law was not fitted to")
+    kept_beliefs(FilterCommand(out, logs, out=out, seed=config.seed))
+    kept_law(LawsCommand(out, logs, out=out, seed=config.seed))
     return read_run(out)
 
 
@@ -105,15 +104,7 @@ def _puck_logs(folder: Path, seed: int) -> Path:
     return write_npz(Dataset("simulated", path, names, logs.__getitem__), path, overwrite=True)
 
 
-@contextmanager
-def _step(words: str) -> Iterator[None]:
-    """Says what is done, then how long it took; what the verbs print themselves is on the page."""
-    print(f"{words} …", end="", flush=True)
-    begun = time.perf_counter()
-    try:
-        with redirect_stdout(StringIO()):
-            yield
-    except BaseException:
-        print(flush=True)
-        raise
-    print(f" {time.perf_counter() - begun:.0f} s", flush=True)
+def _say(words: str) -> None:
+    """A line about what is done now; the verbs tell of their progress, and what they find is on the page."""
+    quiet()
+    print(f"{words} …", flush=True)

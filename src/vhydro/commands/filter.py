@@ -67,6 +67,18 @@ def run_filter(config: FilterCommand) -> list[Belief]:
         print_totals(totals, config.out)
         return []
     config.where.refuse_without_blocks(config.to)
+    beliefs, rows = kept_beliefs(config)
+    print(f"{'log':24}{'rows':>7}{'certified':>11}{'faults':>8}{'evidence a reading':>20}")
+    for row in rows:
+        name = row["name"] if len(row["name"]) <= 23 else f"…{row['name'][-22:]}"
+        print(f"{name:24}{row['rows']:7}{row['certified']:11.0%}{row['faults']:8}{row['evidence_per_reading']:20.3f}")
+    print(config.out / "beliefs.npz")
+    print(config.out / "index.html")
+    return beliefs
+
+
+def kept_beliefs(config: FilterCommand) -> tuple[list[Belief], list[dict[str, Any]]]:
+    """The beliefs of every log, after they were written with their page, and a line about each."""
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
     refuse_foreign_page(config.out)
@@ -85,13 +97,8 @@ def run_filter(config: FilterCommand) -> list[Belief]:
         told = {"logs_from": str(config.logs), "hide": config.hide, "seed": config.seed, "calibrated": calibrated}
         told |= {"dt": fitted.dt, "engine": fitted.settings.engine, "model": digest(config.model)}
         write_json(folder / "summary.json", {"level": config.level, "modes": list(fitted.names), "logs": rows, **told})
-    print(f"{'log':24}{'rows':>7}{'certified':>11}{'faults':>8}{'evidence a reading':>20}")
-    for row in rows:
-        name = row["name"] if len(row["name"]) <= 23 else f"…{row['name'][-22:]}"
-        print(f"{name:24}{row['rows']:7}{row['certified']:11.0%}{row['faults']:8}{row['evidence_per_reading']:20.3f}")
-    print(config.out / "beliefs.npz")
-    print(write_run_page(config.out))
-    return beliefs
+    write_run_page(config.out)
+    return beliefs, rows
 
 
 def filter_tables(fitted: Fitted) -> dict[str, dict[str, str]]:

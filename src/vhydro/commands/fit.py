@@ -54,25 +54,36 @@ class FitCommand:
 
 def run_fit(config: FitCommand) -> Fitted:
     """The fitted model, after it was described and kept."""
-    alone = config.out.suffix == SUFFIX
-    if alone:
+    fitted, logs = kept_fit(config)
+    print(fitted)
+    print("".join(f"note: {note}\n" for note in logs.notes), end="")
+    print(config.out if is_alone(config.out) else config.out / "index.html")
+    return fitted
+
+
+def is_alone(out: Path) -> bool:
+    """Whether a path is that of a model alone, and not of the folder of a run."""
+    return out.suffix == SUFFIX
+
+
+def kept_fit(config: FitCommand) -> tuple[Fitted, Dataset]:
+    """The fitted model, after it was kept, with its page where it has a folder; and the logs it is of."""
+    if is_alone(config.out):
         refuse_unwritable(config.out)
         with locked(config.out.with_name(f".{config.out.name}{LOCK}"), config.out):
             remove_stale(config.out)
             fitted, logs, _ = _fitted(config)
             fitted.save(config.out)
-    else:
-        refuse_foreign_page(config.out)
-        if config.out.is_dir() and (config.out / MODEL).exists():
-            refuse_unwritable(config.out / MODEL)
-        with staged(config.out) as folder:
-            fitted, logs, seconds = _fitted(config)
-            fitted.save(folder / MODEL)
-            write_json(folder / "fit.json", told(fitted, logs, config, digest(folder), seconds))
-    print(fitted)
-    print("".join(f"note: {note}\n" for note in logs.notes), end="")
-    print(config.out if alone else write_run_page(config.out))
-    return fitted
+        return fitted, logs
+    refuse_foreign_page(config.out)
+    if (config.out / MODEL).exists():
+        refuse_unwritable(config.out / MODEL)
+    with staged(config.out) as folder:
+        fitted, logs, seconds = _fitted(config)
+        fitted.save(folder / MODEL)
+        write_json(folder / "fit.json", told(fitted, logs, config, digest(folder), seconds))
+    write_run_page(config.out)
+    return fitted, logs
 
 
 def _fitted(config: FitCommand) -> tuple[Fitted, Dataset, float]:

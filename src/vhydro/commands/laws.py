@@ -70,6 +70,17 @@ def run_laws(config: LawsCommand) -> AnyLaw | None:
         print_totals(totals, config.out)
         return None
     config.where.refuse_without_blocks(config.to)
+    law = kept_law(config)
+    print(text(law))
+    print(table(law), end="")
+    if config.out is not None:
+        print(f"\n{config.out}: {', '.join(FILES)}")
+        print(config.out / "index.html")
+    return law
+
+
+def kept_law(config: LawsCommand) -> AnyLaw:
+    """The law, after it was written with its page, where there is a folder for them."""
     fitted = load(config.model)
     logs = config.naming.applied(read(config.logs, **vars(config.reading)), fitted.view)
     if config.out is not None:
@@ -85,11 +96,8 @@ def run_laws(config: LawsCommand) -> AnyLaw | None:
             (folder / "law.tex").write_text(latex(law), "utf-8")
             (folder / "law.c").write_text(c_code(law), "utf-8")
             (folder / "law.py").write_text(numpy_code(law), "utf-8")
-    print(text(law))
-    print(table(law), end="")
     if config.out is not None:
-        print(f"\n{config.out}: {', '.join(FILES)}")
-        print(write_run_page(config.out))
+        write_run_page(config.out)
     return law
 
 

@@ -76,14 +76,14 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     if config.to == "lerobot":
         found, rows = _to_lerobot(config, fitted, logs)
     else:
-        found, rows = _to_files(config, fitted, logs)
+        found, rows = kept_segments(config, fitted, logs)
     print("\n".join(f"mode {i}: {name}" for i, name in enumerate(fitted.names)))
     print(f"{sum(map(len, found))} segments in {len(found)} logs, {rows:,} rows")
     if fitted.model.modes == 1:
         print("The model has one mode: there is nothing to tell apart.")
     print(config.out if config.to == "lerobot" else config.out / "timeline.svg")
     if config.to == "files":
-        print(write_run_page(config.out))
+        print(config.out / "index.html")
     return found
 
 
@@ -103,7 +103,8 @@ def segment_rows(
     return {"segments": {**columns, "words": [fitted.names[row["mode"]] for row in rows]}}
 
 
-def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
+def kept_segments(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
+    """The segments of every log, after they were written with their page, and how many rows there are."""
     refuse_foreign_page(config.out)
     with staged(config.out, FILES) as folder:
         beliefs, contacts = [], []
@@ -112,6 +113,7 @@ def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[li
             contacts.append(_contacts(fitted, log, beliefs[-1]))
         found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
         _write(folder, fitted, logs.names, found, beliefs, contacts, digest(config.model))
+    write_run_page(config.out)
     return found, sum(len(b.path) for b in beliefs)
 
 
