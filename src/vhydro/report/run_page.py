@@ -38,6 +38,7 @@ FILES = {
     "law.py": "the accelerations as a Python function",
     "actions.csv": "the plan as a table",
     "plan.json": "the plan and its proof",
+    "run.rrd": "all of it for Rerun’s viewer: `rerun run.rrd`",
 }
 
 

@@ -247,9 +247,9 @@
   const listSegments = () => {
     const body = find('segments').tBodies[0], log = state.log, list = cuts(log);
     body.replaceChildren(...list.slice(0, 400).map(([a, b, mode, sure], k) => {
-      const row = make('tr'), head = make('th'), zoom = make('button', '', words(mode));
+      const row = make('tr'), head = make('th'), what = make('div', 'what'), zoom = make('button', '', words(mode));
       zoom.type = 'button'; zoom.dataset.k = k; head.scope = 'row';
-      head.append(swatch(mode), zoom); row.append(head);
+      what.append(swatch(mode), zoom); head.append(what); row.append(head);
       for (const text of [seconds(a), seconds(b), seconds(b - a)]) row.append(make('td', '', text));
       const cell = make('td');
       if (sure !== null) {
