@@ -230,7 +230,7 @@ def _told(error: BaseException) -> str:
         where = error.filename if isinstance(error.filename, str | bytes) else "a file or the output"
         remedy = REMEDIES.get(error.errno, "Check the path and the disk.")
         return f"{os.fsdecode(where)}: {error.strerror or os.strerror(error.errno)}. {remedy}"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # the second: of an accelerator
         return (
             "memory is full. Give fewer or shorter logs at a time (--episodes 0:20), or --to parquet with --workers 1."
         )
@@ -238,6 +238,8 @@ def _told(error: BaseException) -> str:
         return f"the package {error.name} is missing; install it: pip install {error.name.partition('.')[0]}."
     if isinstance(error, ValueError | OSError | FloatingPointError) or type(error).__module__.startswith("vhydro"):
         return str(error)
+    if "Unable to initialize backend" in str(error):
+        return f"{str(error).splitlines()[0]:.300}. Check JAX_PLATFORMS, and that jax is installed for this machine."
     if os.environ.get(TRACEBACK):
         raise error
     words = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -78,7 +78,7 @@ CASES = [
     Wrong("filter valve.vhydro valve.npz --to parquet --block 0", 2, ("--block 0", "expected at least 1")),
     Wrong("laws cart.vhydro cart.npz --estimator shoot", 2, ("--estimator shoot", "Did you mean shooting?")),
     Wrong("data inspect valve.npz --rows 0", 2, ("--rows 0", "expected at least 1")),
-    Wrong("demo --occlusion 1", 2, ("--occlusion 1", "a share strictly between 0 and 1")),
+    Wrong("demo --seed one", 2, ("--seed one", "expected a whole number", "--help")),
     # --- options that exclude each other ----------------------------------------------------------------------------
     Wrong(
         "fit valve.npz --view body --positions flow", 2, ("--view body with channels of the mechanics view", "Leave")
@@ -189,7 +189,7 @@ CASES = [
     Wrong("data convert valve.npz --out valve.npz --overwrite", 1, ("the log itself", "Give another --out")),
     Wrong("data convert kinds/*.npz", 2, ("is a pattern", "Give --out")),
     Wrong("data inspect valve.npz --write odd.json", 1, ("odd.json is there already", "--overwrite")),
-    Wrong("demo --out notes.txt", 1, ("notes.txt is a file; expected a folder", "Give another")),
+    Wrong("audit planning --quick --out notes.txt", 1, ("notes.txt is a file; expected a folder", "Give another")),
     Wrong("audit page laws --out none", 1, ("none/cells.jsonl.gz is not there", "vhydro audit laws")),
     Wrong("collect maniskill PushCube --out new --python notes.txt", 1, ("does not run", "make maniskill")),
 ]

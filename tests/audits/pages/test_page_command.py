@@ -63,14 +63,14 @@ def test_the_index_has_a_card_for_every_audit_with_its_picture_its_claim_and_its
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [(["--out", "x"], "--out is the folder of one audit"), (["laws", "--out", "x"], "is not there")],
+    ("arguments", "status", "words"),
+    [(["--out", "x"], 2, "--out is the folder of one audit"), (["laws", "--out", "x"], 1, "is not there")],
 )
-def test_what_is_missing_is_said(arguments, words, capsys, tmp_path, monkeypatch):
+def test_what_is_missing_is_said(arguments, status, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as ended:
         main(["audit", "page", *arguments])
     shown = capsys.readouterr()
-    assert ended.value.code == 2
+    assert ended.value.code == status
     assert words in shown.err + shown.out
