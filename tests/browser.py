@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,12 +74,13 @@ def unfold(page: Any) -> None:
     page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
 
 
-def complaints(page: Any) -> list[str]:
-    """What axe finds grave in the page as it is now; skips where axe is not installed."""
+def complaints(page: Any, rules: Sequence[str] = ()) -> list[str]:
+    """What axe finds grave in the page as it is now, by all of its rules or some; skips where axe is not installed."""
     if not AXE.is_file():
         pytest.skip("no axe: `make node_modules/axe-core` installs it")
     page.evaluate(AXE.read_text("utf-8"))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    options = {"resultTypes": ["violations"]} | ({"runOnly": {"type": "rule", "values": [*rules]}} if rules else {})
+    found = page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{v['impact']}: {v['id']} ({len(v['nodes'])}), e.g. {v['nodes'][0]['html'][:160]}"
         for v in found["violations"]

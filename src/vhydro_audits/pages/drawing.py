@@ -73,8 +73,8 @@ def log_dots(
 ) -> None:
     """Draws dots on logarithmic axes; of those that would lie on one another the first, with its words or a count."""
     points = np.column_stack([np.array(x, float), np.array(y, float)])
-    logs = np.log10(points)
-    first, counts = thinned(logs / np.maximum(np.ptp(logs, axis=0), 1.0) if len(logs) else logs)
+    places = np.array([(panel.x.share(a), panel.y.share(b)) for a, b in points.tolist()]).reshape(-1, 2)
+    first, counts = thinned(places)
     said = [words[k] for k in first] if words else [f"{n} cell{'s' * bool(n != 1)}" for n in counts]
     tips = [f"{name}: {w}\n{points[k, 0]:.3g}, {points[k, 1]:.3g}" for k, w in zip(first, said, strict=True)]
     panel.dots(

@@ -92,16 +92,22 @@ def _check(cell: Record) -> str:
 
 def headline(results: Results) -> str:
     """Ours at its best and at its worst setting."""
-    rated = [
-        (v, k) for k, p in enumerate(results.settings) if (v := results.number(p, LAWS.ours, ERROR.key)) is not None
-    ]
-    if not rated:
+    ends = _ends(results)
+    if not ends:
         return "No law of the full method has a coefficient error in this run."
-    best, worst = (results.settings[end(rated)[1]] for end in (min, max))
+    best, worst = ends
     words = f"From noisy positions the laws of {len(results.tasks())} systems come back "
     words += f"with {_scores(results, best)} at best ({setting_title(best)})"
     words += f" and {_scores(results, worst)} at worst ({setting_title(worst)})" if worst != best else ""
     return words + "."
+
+
+def _ends(results: Results) -> list[Place]:
+    """The settings with our smallest and our largest coefficient error; none without one."""
+    rated = [
+        (v, k) for k, p in enumerate(results.settings) if (v := results.number(p, LAWS.ours, ERROR.key)) is not None
+    ]
+    return [results.settings[end(rated)[1]] for end in (min, max)] if rated else []
 
 
 def _scores(results: Results, place: Place) -> str:
@@ -128,7 +134,7 @@ def _equations(pairs: Sequence[Record]) -> Claim | None:
 
 def _noise(results: Results) -> Claim:
     lines = [Line(setting_title(place), place) for place in results.settings]
-    few = [line for line in lines if line.place in [*pictured(results), _middle(results)]]
+    few = [line for line in lines if line.place in [*pictured(results), _middle(results), *_ends(results)]]
     keys = method_keys(LAWS, results.methods, paper=True)
     first, rest = _rows_apart(results)
     picture = figure(

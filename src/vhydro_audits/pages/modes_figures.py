@@ -104,19 +104,38 @@ def task_panels(results: Results, labels: str, metrics: Sequence[Metric]) -> lis
 
 def _task_line(panel: Panel, results: Results, line: Line, metric: Metric, at: Number) -> None:
     ours = results.number(line.place, MODES.ours, metric.key, line.task)
-    peer, theirs = best_peer(results, line, metric), paper_number(results, line, MODES.ours, metric)
     if ours is None:
         return
+    theirs = paper_number(results, line, MODES.ours, metric)
     if theirs is not None:
         words = f"{line.name}\nthe paper’s: {metric.text(theirs)}"
         panel.dots([theirs], [at], PAPER, name="paper", symbol="tick", size=15, tips=[words])
+    _beside(panel, line.name, ours, best_peer(results, line, metric), metric, at)
+
+
+def _beside(panel: Panel, name: str, ours: Number, peer: tuple[str, float] | None, metric: Metric, at: Number) -> None:
+    """Draws our number, the best peer's and the line between them; red where the peer is ahead."""
     if peer is not None:
-        behind = peer[1] > ours
+        behind = metric.merit(peer[1]) > metric.merit(ours)
         panel.line([ours, peer[1]], [at, at], BROKEN if behind else SOUND, name="gap", width=2)
-        words = f"{line.name}\nbest peer, {peer[0]}: {metric.text(peer[1])}"
+        words = f"{name}\nbest peer, {peer[0]}: {metric.text(peer[1])}"
         panel.dots([peer[1]], [at], BROKEN if behind else PALE, name=peer[0], symbol="diamond", size=8, tips=[words])
-    words = f"{line.name}\n{MODES.ours} (ours): {metric.text(ours)}"
+    words = f"{name}\nours: {metric.text(ours)}"
     panel.dots([ours], [at], SOUND, name=MODES.ours, symbol="circle", size=8, tips=[words])
+
+
+def condition_panels(pairs: Sequence[tuple[str, str, float, tuple[str, float] | None]], metric: Metric) -> list[Panel]:
+    """Ours and the best peer in every condition, a panel for each family; pairs are condition, family, ours, peer."""
+    conditions = [*dict.fromkeys(condition for condition, *_ in pairs)]
+    left, panels = 16 + 6.3 * max(map(len, conditions), default=0), []
+    for family in dict.fromkeys(family for _, family, *_ in pairs):
+        panel = Panel(Axis(-0.03, 1.03, SHARE_TICKS), _lines_axis(conditions), f"{metric.title} · {family}",
+                      width=column_width(3), height=24 * len(conditions) + 52, left=min(left, 150))  # fmt: skip
+        for condition, other, ours, peer in pairs:
+            if other == family:
+                _beside(panel, condition, ours, peer, metric, -float(conditions.index(condition)))
+        panels.append(panel)
+    return panels
 
 
 TASK_KEYS = (

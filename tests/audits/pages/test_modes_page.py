@@ -12,6 +12,7 @@ import pytest
 from vhydro.report.charts import Mark, Panel
 from vhydro.report.timeline import COLOURS
 from vhydro_audits.pages.modes import (
+    condition_pairs,
     condition_table,
     headline,
     loss_words,
@@ -23,6 +24,7 @@ from vhydro_audits.pages.modes import (
 )
 from vhydro_audits.pages.modes_figures import (
     aligned,
+    condition_panels,
     histogram_panels,
     place_of,
     sight_panels,
@@ -231,14 +233,16 @@ def test_rows_of_other_conditions_are_a_table_of_their_own_and_change_nothing_el
     rows += [condition_row("5 logs", "hmm", 0.65), condition_row("5 logs", "auto", 0.3, family="a new family")]
     results = read_modes(added(folder, rows))
     assert headline(results) == before
-    table, sides = condition_table(results)
+    pairs = condition_pairs(results)
+    table = condition_table(pairs, ARI)
     lines = {line.partition("</th>")[0].rpartition(">")[2]: line for line in table.split("<tr>")[2:]}
     assert [*lines] == ["clean", "noise 2 mm", "5 logs"]
-    assert "<b>0.900</b><br><small>sticky-hdp-hmm 0.800</small>" in lines["noise 2 mm"]
-    assert "<b>0.600</b><br><small>hmm 0.650</small>" in lines["5 logs"]  # the mean of its tasks
-    assert "▼ worse than hmm" in lines["5 logs"]
+    assert "<b>0.900</b><br><span class='verdict good'>▲ better than sticky-hdp-hmm</span>" in lines["noise 2 mm"]
+    assert "<b>0.600</b><br><span class='verdict wrong'>▼ worse than hmm" in lines["5 logs"]  # the mean of its tasks
     assert lines["5 logs"].count("<b>0.300</b>") == 1
-    assert sides == [1, 1, -1]
+    assert [pair.side for pair in pairs] == [1, 1, -1, None]
+    (known, _) = condition_panels([(p.condition, p.family, p.ours, p.peer) for p in pairs], ARI)
+    assert [m.x for m in known.marks if m.name == "gap"] == [(0.95, 0.5), (0.9, 0.8), (0.6, 0.65)]
     text = write_modes_page(folder).read_text("utf-8")
     assert "Away from a clean log" in text
     assert "level in 0 and behind in 1." in text
