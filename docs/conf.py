@@ -3,9 +3,13 @@
 Sphinx, because it is old, kept and has what an API reference needs; no theme or extension fetches anything.
 """
 
+import inspect
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
+
+from docutils import nodes
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -19,6 +23,7 @@ nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "attrs_block"]
 myst_heading_anchors = 4
+highlight_language = "none"  # of blocks that name none: commands and what they print
 
 html_theme = "furo"
 html_title = "VHyDRO"
@@ -51,6 +56,8 @@ def _escaped(text: str) -> str:
 
 def in_rst(app, what, name, obj, options, lines: list[str]) -> None:  # noqa: ARG001 (Sphinx names them)
     """Turns docstrings, which are plain text with `code`, lists and examples here, into what Sphinx reads."""
+    if what == "attribute" and (not any(lines) or lines[0].startswith("Alias for field number")):
+        lines[:] = [said] if (said := comment_of(name)) else []
     out: list[str] = []
     for paragraph in "\n".join(lines).strip("\n").split("\n\n"):
         rows = paragraph.split("\n")
@@ -71,5 +78,38 @@ def in_rst(app, what, name, obj, options, lines: list[str]) -> None:  # noqa: AR
     lines[:] = out
 
 
+def comment_of(name: str) -> str:
+    """What is said of a field behind it, in the source of its class."""
+    module, owner, field = name.rsplit(".", 2)
+    try:
+        source = inspect.getsource(getattr(import_module(module), owner))
+    except (AttributeError, ImportError, OSError):
+        return ""
+    found = re.search(rf"^    {field}:.*?  # (.+)$", source, re.MULTILINE)
+    return found[1] if found else ""
+
+
+MADE_BY_FUNCTIONS = ("Fitted", "FittedStream", "HybridModel", "Law", "Belief", "Dataset", "Plan", "Proof")
+
+
+def shown_signature(app, what, name, obj, options, signature, returned):  # noqa: ARG001 (Sphinx names them)
+    """Signatures that a reader can use: none of what a function makes, and defaults that can be read."""
+    if what == "class" and name.rpartition(".")[2] in MADE_BY_FUNCTIONS:
+        return "", ""
+    return tuple(KEY.sub("PRNGKeyArray", s.replace("<factory>", "...")) if s else s for s in (signature, returned))
+
+
+KEY = re.compile(r"~?(jaxtyping\.)?Key\[[^|]*\] \| ~?(jaxtyping\.)?UInt32\[[^|]*\] \| ~?(jaxtyping\.)?UInt32\[[^\]]*\]")
+
+
+def shorten(app, doctree) -> None:  # noqa: ARG001 (Sphinx names them)
+    """Arrays are called what a user calls them."""
+    for text in list(doctree.findall(nodes.Text)):
+        if "jaxlib._jax." in text:
+            text.parent.replace(text, nodes.Text(text.replace("jaxlib._jax.", "")))
+
+
 def setup(app) -> None:
     app.connect("autodoc-process-docstring", in_rst)
+    app.connect("autodoc-process-signature", shown_signature)
+    app.connect("doctree-read", shorten)
