@@ -513,6 +513,10 @@ def sentences() -> Iterator[tuple[str, str]]:
     )
     for page in (speeds, "docs/howto/gpu.md"):
         yield page, f"262,144 particles × 1000 steps take {many:.2f} s"
+    large = bench("dataset")
+    here, there = (large[k]["seconds"] for k in ("processes", "ray"))
+    many = f"Segmenting {large['episodes']:,} episodes of {large['rows']} rows took {here:.0f} s"
+    yield "docs/howto/ray.md", f"{many} on a machine of two busy cores, and {there:.0f} s on a local Ray cluster"
     soak = bench("soak")
     yield speeds, f"ran {soak['steps']:,} control-loop steps"
     yield speeds, f"memory grew by {soak['growth_mb']:.0f} MB"

@@ -99,8 +99,11 @@ def test_filter_is_the_same_and_certified(kept):
     assert (np.asarray(one.record.certificate) != Certificate.NONE).all()
     assert np.mean(one.record.certified) > 0.8
     assert not np.any(one.record.refused)  # the usual action is no fault
-    together = kept.after.filter_all(kept.logs, seed=3)
-    assert [len(b.mean) for b in together] == [kept.after.see(e).steps + 1 for e in kept.logs]
+    together = kept.after.filter_all(kept.logs[:3], seed=3)
+    for log, belief in zip(kept.logs, together, strict=False):
+        alone = one if log is kept.logs[0] else kept.before.filter(log, seed=3)
+        np.testing.assert_allclose(belief.mean, alone.mean, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(belief.log_evidence, alone.log_evidence, rtol=1e-4, atol=1e-2)
 
 
 def test_smooth_and_segments_are_the_same(kept):

@@ -323,7 +323,7 @@ TAILS = {
 }
 
 
-@pytest.mark.parametrize("n", [25, 225, 1600])
+@pytest.mark.parametrize("n", [100, 225, 1600])
 def test_pareto_k_is_that_of_arviz(n):
     """At sizes where `N/5` and `3√N` are whole: elsewhere arviz rounds the tail down and we round it up."""
     rng = np.random.default_rng(n)

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from vhydro.certificate import Gate
 from vhydro.episodes import Channel, Episode
-from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_episodes, log_evidence
+from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_alike, log_evidence
 from vhydro.filter.exported import PLATFORMS, LoadedStream, read_stream
 from vhydro.filter.merged import is_separate
 from vhydro.intervals import intervals, reading_moments
@@ -25,7 +25,7 @@ from vhydro.modes.segments import Segment, segments_of
 from vhydro.planning import HybridDynamics, LawDynamics, Plan, Planner, Task, hybrid_dynamics, law_dynamics, mppi
 from vhydro.printable import printable_json
 from vhydro.proposal import ConditionedProposal, Proposal
-from vhydro.smoother import PARTICLES, smooth_log
+from vhydro.smoother import PARTICLES, smooth_logs
 from vhydro.storage import ModelFileError, save
 from vhydro.storage import load as load_parts
 from vhydro.units import si_unit
@@ -82,37 +82,34 @@ class Fitted:
         return self.filter_all([log], seed=seed, **options)[0]
 
     def filter_all(self, logs: Sequence[Episode], *, seed: int = 0, **options: Any) -> list[Belief]:
-        """Every log filtered, all in one compiled program."""
-        settings = replace(self.settings, **options)
-        return filter_episodes(
-            self.model,
-            [self.see(log) for log in logs],
-            key=jax.random.key(seed),
-            proposal=self.guide,
-            settings=settings,
-        )
+        """Every log as `filter` would, to rounding; logs of about one length go through one program together."""
+        seen, settings = [self.see(log) for log in logs], replace(self.settings, **options)
+        return filter_alike(self.model, seen, key=_key(seed), proposal=self.guide, settings=settings)
 
     def smooth(self, log: Episode, *, seed: int = 0) -> Belief:
         """What the whole log says of every row: merged Gaussians where the model allows it, else particles."""
+        return self.smooth_all([log], seed=seed)[0]
+
+    def smooth_all(self, logs: Sequence[Episode], *, seed: int = 0) -> list[Belief]:
+        """Every log as `smooth` would, to rounding; logs of about one length go through one program together."""
         settings = replace(self.settings, particles=PARTICLES, corrected=False)
         if is_separate(self.model):
             settings = replace(settings, engine="merged")
-        return smooth_log(self.model, self.see(log), key=jax.random.key(seed), proposal=self.guide, settings=settings)
+        seen, key = [self.see(log) for log in logs], jax.random.key(seed)
+        return smooth_logs(self.model, seen, key=key, proposal=self.guide, settings=settings)
 
     def stream(self, *, dt: float | None = None, seed: int = 0, **options: Any) -> "FittedStream":
         """A running filter for a control loop, with the numbers that `filter` gives for the whole log."""
         if dt is not None and abs(dt - self.dt) > SAME_STEP * self.dt:
             raise ValueError(f"dt is {dt:g} s; expected {self.dt:g} s, the time step of the logs the model is of.")
-        # The key of the only log of a batch, so that a stream has the numbers of `filter`.
-        key = jax.random.split(jax.random.key(seed), 1)[0]
         settings = replace(self.settings, **options)
-        stream = Stream(self.model, dt=self.dt, key=key, proposal=self.guide, settings=settings)
+        stream = Stream(self.model, dt=self.dt, key=_key(seed), proposal=self.guide, settings=settings)
         return FittedStream(stream, self.view, self.names, self.channels, self.inputs)
 
     def segments(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> list[list[Segment]]:
         """The stretches of one mode each of every log, with how sure the model is of them."""
         every = [logs] if isinstance(logs, Episode) else list(logs)
-        beliefs = [self.smooth(log, seed=seed) for log in every]
+        beliefs = self.smooth_all(every, seed=seed)
         return [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
 
     def contacts(self, log: Episode, belief: Belief | None = None, *, seed: int = 0) -> Readings:
@@ -144,7 +141,7 @@ class Fitted:
                 f"{MechanicsView.example}."
             )
         every = [logs] if isinstance(logs, Episode) else list(logs)
-        beliefs = [self.smooth(log, seed=seed) for log in every]
+        beliefs = self.smooth_all(every, seed=seed)
         return mechanics_laws(self.view, [self.see(log) for log in every], beliefs, self.law, estimator=estimator)
 
     def dynamics(
@@ -222,6 +219,11 @@ class Fitted:
         }  # fmt: skip
         parts = {"model": self.model} | ({"guide": self.guide} if self.guide is not None else {})
         save(path, notes=notes, **parts)
+
+
+def _key(seed: int) -> PRNGKeyArray:
+    """The key of every log and of a stream, so that all have the same numbers."""
+    return jax.random.split(jax.random.key(seed), 1)[0]
 
 
 def load(path: str | PathLike[str]) -> Fitted:

@@ -1,5 +1,6 @@
 """Whole trajectories given the whole log: backward simulation over a filter's particle history."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,16 +11,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vhydro.episodes import Batch, Episode, pad
-from vhydro.filter import Belief, FilterSettings, Frame, Particles, filter_episodes, moments_of
+from vhydro.filter import Belief, FilterSettings, Frame, Particles, filter_alike, moments_of
 from vhydro.filter.branches import move, moved_covariance, transition_covariance
 from vhydro.filter.faults import checked
 from vhydro.filter.laws import carrier_of
 from vhydro.filter.merged import Merged, is_separate, likeliest_path, smoothed_moments
-from vhydro.filter.run import Trajectories, frames_of, padded_length, prepared, refuse_other_channels
+from vhydro.filter.run import Trajectories, batches, frames_of, full, padded_length, prepared, refuse_other_channels
 from vhydro.gaussian import factored, factored_log_density, gain_back, log_density
 from vhydro.model import HybridModel
 from vhydro.proposal import ConditionedProposal, Proposal
 from vhydro.small import over, pick, times
+
+PARTICLES = TRAJECTORIES = 128
 
 
 class Point(NamedTuple):
@@ -71,6 +74,10 @@ def _gaussian_before(model: HybridModel, particles: Particles, frame: Frame, ext
 
 @eqx.filter_jit
 def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories: int, key: PRNGKeyArray):
+    return jax.vmap(lambda h, b: _backward_one(model, h, b, trajectories, key))(history, batch)
+
+
+def _backward_one(model: HybridModel, history: Particles, batch: Batch, trajectories: int, key: PRNGKeyArray):
     frames = frames_of(model, batch)
     rows = batch.valid.shape[0]
 
@@ -96,11 +103,14 @@ def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories
 
 @eqx.filter_jit
 def _merged_backward(model: HybridModel, history: Merged, batch: Batch):
-    return smoothed_moments(model, history, frames_of(model, batch)), None, likeliest_path(history)
+    def one(history: Merged, batch: Batch):
+        return smoothed_moments(model, history, frames_of(model, batch)), None, likeliest_path(history)
+
+    return jax.vmap(one)(history, batch)
 
 
 def smooth(
-    model: HybridModel, episode: Episode, belief: Belief, *, key: PRNGKeyArray, trajectories: int = 128
+    model: HybridModel, episode: Episode, belief: Belief, *, key: PRNGKeyArray, trajectories: int = TRAJECTORIES
 ) -> Belief:
     """The belief with what the whole log says of every row.
 
@@ -111,22 +121,41 @@ def smooth(
         raise ValueError("the filter kept no history; run it with FilterSettings(history=True).")
     if trajectories < 1:
         raise ValueError(f"trajectories is {trajectories}; expected at least 1.")
-    refuse_other_channels(model, episode)
     rows, kept = episode.steps + 1, len(belief.moments.mean)
     if kept != rows:
         raise ValueError(f"the history has {kept} rows, the episode {rows}; smooth with the episode that was filtered.")
-    length = padded_length(rows)
-    batch = jax.tree.map(lambda x: x[0], pad([episode], dtype=model.dtype, length=length))
-    history = jax.tree.map(
-        lambda x: np.concatenate([x, np.broadcast_to(x[-1:], (length - rows, *x.shape[1:]))]), belief.history
-    )
+    return _smoothed(model, [episode], [belief], key, trajectories)[0]
+
+
+def _smoothed(model: HybridModel, episodes: Sequence[Episode], beliefs: Sequence[Belief], key, trajectories: int):
+    """Every belief smoothed, all in one compiled call; the episodes have one padded length and time step."""
+    for episode in episodes:
+        refuse_other_channels(model, episode)
+    length = padded_length(episodes[0].steps + 1)
+    batch = pad(episodes, dtype=model.dtype, length=length)
+    every = [_padded(belief.history, length) for belief in beliefs]
+    history = jax.tree.map(lambda *parts: np.stack(parts), *every)
     if isinstance(history, Merged):
-        out = _merged_backward(model, _staying(history, rows), batch)
+        out = _merged_backward(model, history, batch)
     else:
         engine = "mixture" if history.covariance is None else "gaussian"
-        out = _backward(prepared(model, FilterSettings(engine=engine), batch.dt), history, batch, trajectories, key)
-    moments, paths, likeliest = jax.tree.map(lambda x: np.asarray(x)[:rows], out)
-    return belief._replace(smoothed=moments, trajectories=paths, likeliest=likeliest)
+        ready = prepared(model, FilterSettings(engine=engine), batch.dt[0])
+        out = _backward(ready, history, batch, trajectories, key)
+    host = jax.tree.map(np.asarray, out)
+
+    def one(number: int, belief: Belief) -> Belief:
+        rows = len(belief.moments.mean)
+        moments, paths, likeliest = jax.tree.map(lambda x: x[number, :rows], host)
+        return belief._replace(smoothed=moments, trajectories=paths, likeliest=likeliest)
+
+    return [one(i, belief) for i, belief in enumerate(beliefs)]
+
+
+def _padded(history, length: int):
+    """The history of every row of a padded log: its last goes on."""
+    rows = len(jax.tree.leaves(history)[0])
+    out = jax.tree.map(lambda x: np.concatenate([x, np.broadcast_to(x[-1:], (length - rows, *x.shape[1:]))]), history)
+    return _staying(out, rows) if isinstance(out, Merged) else out
 
 
 def _staying(history: Merged, rows: int) -> Merged:
@@ -136,7 +165,29 @@ def _staying(history: Merged, rows: int) -> Merged:
     return history
 
 
-PARTICLES = 128
+def smooth_logs(
+    model: HybridModel,
+    episodes: Sequence[Episode],
+    *,
+    key: PRNGKeyArray,
+    proposal: Proposal | None = ConditionedProposal(),  # noqa: B008 — immutable
+    settings: FilterSettings | None = None,
+) -> list[Belief]:
+    """Every log filtered and smoothed: by merged Gaussians where the model allows it, else by particles.
+
+    What is found of a log does not depend on the others, but for rounding; those of one padded length go together.
+    """
+    if settings is None:
+        engine = "merged" if is_separate(model) else "auto"
+        settings = FilterSettings(particles=PARTICLES, engine=engine)
+    first, second = jax.random.split(key)
+    first, settings = jax.random.split(first, 1)[0], replace(settings, history=True)
+    out: dict[int, Belief] = {}
+    for numbers in batches(episodes):
+        some = [episodes[i] for i in full(numbers)]
+        beliefs = filter_alike(model, some, key=first, proposal=proposal, settings=settings)
+        out |= dict(zip(numbers, _smoothed(model, some, beliefs, second, TRAJECTORIES), strict=False))
+    return [out[i] for i in range(len(episodes))]
 
 
 def smooth_log(
@@ -144,14 +195,8 @@ def smooth_log(
     episode: Episode,
     *,
     key: PRNGKeyArray,
-    proposal: Proposal | None = ConditionedProposal(),  # noqa: B008 — immutable
+    proposal: Proposal | None = ConditionedProposal(),  # noqa: B008
     settings: FilterSettings | None = None,
 ) -> Belief:
-    """A log filtered and smoothed: by merged Gaussians where the model allows it, else by particles."""
-    if settings is None:
-        engine = "merged" if is_separate(model) else "auto"
-        settings = FilterSettings(particles=PARTICLES, engine=engine)
-    first, second = jax.random.split(key)
-    settings = replace(settings, history=True)
-    belief = filter_episodes(model, [episode], key=first, proposal=proposal, settings=settings)[0]
-    return smooth(model, episode, belief, key=second)
+    """One log filtered and smoothed; see `smooth_logs`."""
+    return smooth_logs(model, [episode], key=key, proposal=proposal, settings=settings)[0]

@@ -23,14 +23,15 @@ def refused(key: dict, config: dict) -> list[dict]:
     return doubled(key, config)
 
 
-def noted_rows(fitted, log, name, options):
+def noted_rows(fitted, logs, names, options):
     """One row of a log, with a line in a side file for each; told to, the process is killed at one of them once."""
     side = Path(options["side"])
-    before = side.read_text() if side.exists() else ""
-    side.write_text(f"{before}{name}\n")
-    if name == options.get("deadly") and name not in before:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return {"means": {"episode": [name], "mean": [float(log.observations.mean())]}}
+    for name in names:
+        before = side.read_text() if side.exists() else ""
+        side.write_text(f"{before}{name}\n")
+        if name == options.get("deadly") and name not in before:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return {"means": {"episode": names, "mean": [float(log.observations.mean()) for log in logs]}}
 
 
 def noted_tables(fitted):

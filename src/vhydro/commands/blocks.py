@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from vhydro import places
@@ -34,10 +35,9 @@ SHOWN = 3  # problems that are printed
 
 Types = Mapping[str, str]  # the arrow type of every column
 Tables = Callable[[Fitted], Mapping[str, Types]]  # what is written of a model's logs
-Columns = Mapping[str, Sequence]
-# What is written of one log, and of all logs of a block together.
-Rows = Callable[[Fitted, Episode, str, Mapping[str, Any]], Mapping[str, Columns]]
-Shared = Callable[[Fitted, Sequence[Episode], Sequence[str], Mapping[str, Any]], Mapping[str, Columns]]
+Columns = Mapping[str, Sequence | np.ndarray]
+# What is written of some logs, given the model, their names and the options of the run.
+Rows = Callable[[Fitted, Sequence[Episode], Sequence[str], Mapping[str, Any]], Mapping[str, Columns]]
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Totals:
 
 def run_blocks(
     tables: Tables,
-    rows: Rows | None,
+    rows: Rows,
     out: Path,
     *,
-    shared: Shared | None = None,
+    apart: bool = True,
     verb: str,
     model: Path,
     logs: Path,
@@ -92,8 +92,8 @@ def run_blocks(
 ) -> Totals:
     """Everything that `rows` gives of the logs, in `out/TABLE/part-*.parquet`; what is there already is kept.
 
-    `rows` is of one log; where there is none, `shared` is of a block's logs. Both and `tables` are top-level functions:
-    a worker finds them by their names.
+    `rows` is asked for all logs of a block at once, so that they share a batch; where that fails and each log stands
+    `apart`, for one after the other. It and `tables` are top-level functions: a worker finds them by their names.
     """
     imported_pyarrow(out)
     dataset = opened(str(model), _digest(model), str(logs), _naming(naming), _told(reading))[1]
@@ -109,7 +109,7 @@ def run_blocks(
     with locked(out / LOCK, out):
         _claim(out, config, overwrite=overwrite)
         keys = [{"number": n} for n in range(-(-len(dataset) // where.block)) if not _marker(out, n).exists()]
-        work = partial(computed_block, tables, rows, shared, str(out.resolve()))
+        work = partial(computed_block, tables, rows, apart, str(out.resolve()))
         _compute(partial(places.answer, work, config), keys, where, out)
         return _totals(out, config)
 
@@ -185,45 +185,43 @@ def opened(model: str, digest: str, logs: str, naming: str, reading: str) -> tup
     return fitted, Naming(**_from_json(naming)).applied(read(logs, **_from_json(reading)), fitted.view)
 
 
-def computed_block(
-    tables: Tables, rows: Rows | None, shared: Shared | None, out: str, key: dict, config: dict
-) -> list[dict]:
+def computed_block(tables: Tables, rows: Rows, apart: bool, out: str, key: dict, config: dict) -> list[dict]:
     """What a block holds, after its tables were written."""
     folder, number = Path(out), int(key["number"])
     if _marker(folder, number).exists():  # computed by a worker that died before it could say so
         return []
     fitted, logs = opened(*(config[k] for k in ("model", "digest", "logs", "naming", "reading")))
-    kinds = tables(fitted)
-    found: dict[str, list[Columns]] = {name: [] for name in kinds}
-    problems: list[dict[str, str]] = []
+    first, end = number * config["block"], min((number + 1) * config["block"], len(logs))
     held: dict[str, Episode] = {}
-    for i in range(number * config["block"], min((number + 1) * config["block"], len(logs))):
-        name = logs.names[i]
+    problems: dict[str, str] = {}
+    for i in range(first, end):
         try:
-            if rows is None:
-                fitted.see(held.setdefault(name, logs[i]))
-            else:
-                _add(found, rows(fitted, logs[i], name, config["options"]))
+            log = logs[i]
+            fitted.see(log)
+            held[logs.names[i]] = log
         except (ValueError, OSError) as error:
-            problems.append({"episode": name, "error": str(error)})
-            held.pop(name, None)
-    if shared is not None and held:
-        try:
-            _add(found, shared(fitted, list(held.values()), list(held), config["options"]))
-        except ValueError as error:
-            problems += [{"episode": name, "error": str(error)} for name in held]
-    counts = {name: _write_part(folder / name, number, kind, found[name]) for name, kind in kinds.items()}
-    if problems:
-        _write_part(folder / PROBLEMS, number, PROBLEM, [{k: [p[k]] for k in PROBLEM} for p in problems])
-    episodes = min((number + 1) * config["block"], len(logs)) - number * config["block"] - len(problems)
-    done = {"episodes": episodes, "rows": counts, "problems": problems}
+            problems[logs.names[i]] = str(error)
+    found, more = _found(partial(rows, fitted), held, apart, config["options"])
+    told = [{"episode": name, "error": error} for name, error in (problems | more).items()]
+    kinds = tables(fitted)
+    parts = {name: [columns[name] for columns in found] for name in kinds}
+    counts = {name: _write_part(folder / name, number, kind, parts[name]) for name, kind in kinds.items()}
+    if told:
+        _write_part(folder / PROBLEMS, number, PROBLEM, [{k: [p[k]] for k in PROBLEM} for p in told])
+    done = {"episodes": end - first - len(told), "rows": counts, "problems": told}
     write_whole(_marker(folder, number), json.dumps(done, ensure_ascii=False) + "\n")
     return [done]
 
 
-def _add(found: dict[str, list[Columns]], more: Mapping[str, Columns]) -> None:
-    for table, columns in more.items():
-        found[table].append(columns)
+def _found(rows, held: Mapping[str, Episode], apart: bool, options) -> tuple[list[Mapping[str, Columns]], dict]:
+    """What is written of the logs, and why nothing is of some."""
+    try:
+        return ([rows(list(held.values()), list(held), options)] if held else []), {}
+    except ValueError as error:
+        if not apart or len(held) == 1:
+            return [], dict.fromkeys(held, str(error))
+    every = [_found(rows, {name: log}, apart, options) for name, log in held.items()]
+    return [f for found, _ in every for f in found], {k: v for _, problems in every for k, v in problems.items()}
 
 
 def _write_part(folder: Path, number: int, types: Types, logs: Sequence[Columns]) -> int:

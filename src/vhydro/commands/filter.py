@@ -1,6 +1,6 @@
 """`vhydro filter MODEL LOGS`: what is believed of every row, with intervals, and what every step certifies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -80,10 +80,19 @@ def filter_tables(fitted: Fitted) -> dict[str, dict[str, str]]:
     }
 
 
-def filter_rows(fitted: Fitted, log: Episode, name: str, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is believed of one log, as columns."""
-    belief = fitted.filter(log, seed=options["seed"])
-    (low, high), (mean, _) = fitted.intervals(log, belief, options["level"]), fitted.readings(belief)
+def filter_rows(
+    fitted: Fitted, logs: Sequence[Episode], names: Sequence[str], options: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """What is believed of logs, as columns."""
+    beliefs = fitted.filter_all(logs, seed=options["seed"])
+    every = [_columns(fitted, *found, options["level"]) for found in zip(logs, names, beliefs, strict=True)]
+    told = [_row(name, belief, fitted.see(log)) for log, name, belief in zip(logs, names, beliefs, strict=True)]
+    rows = {column: np.concatenate([found[column] for found in every]) for column in every[0]}
+    return {"rows": rows, "logs": {key: [row[key] for row in told] for key in told[0]}}
+
+
+def _columns(fitted: Fitted, log: Episode, name: str, belief: Belief, level: float) -> dict[str, Any]:
+    (low, high), (mean, _) = fitted.intervals(log, belief, level), fitted.readings(belief)
     modes, record = np.asarray(belief.mode), belief.record
     likeliest, count = modes.argmax(1), len(modes)
     rows = {
@@ -94,7 +103,7 @@ def filter_rows(fitted: Fitted, log: Episode, name: str, options: Mapping[str, A
     rows |= {f"p{i}": modes[:, i] for i in range(modes.shape[1])}
     for what, values in (("mean", mean), ("low", low), ("high", high)):
         rows |= {f"{what}.{c}": np.asarray(values)[:, i] for i, c in enumerate(fitted.model.channels)}
-    return {"rows": rows, "logs": {k: [v] for k, v in _row(name, belief, fitted.see(log)).items()}}
+    return rows
 
 
 def _row(name: str, belief: Belief, seen) -> dict:

@@ -56,7 +56,7 @@ def run_laws(config: LawsCommand) -> AnyLaw | None:
         if config.out is None:
             raise ValueError("--to parquet without --out; expected a folder for the tables.")
         totals = run_blocks(
-            laws_tables, None, config.out, shared=laws_rows, verb="laws", model=config.model, logs=config.logs,
+            laws_tables, laws_rows, config.out, apart=False, verb="laws", model=config.model, logs=config.logs,
             naming=config.naming, reading=config.reading, options={"seed": config.seed, "estimator": config.estimator},
             where=config.where, overwrite=config.overwrite,
         )  # fmt: skip

@@ -82,12 +82,14 @@ def segment_tables(_fitted: Fitted) -> dict[str, dict[str, str]]:
     return {"segments": {"episode": "string", **numbers, "words": "string", "confidence": "float64"}}
 
 
-def segment_rows(fitted: Fitted, log: Episode, name: str, options: Mapping[str, Any]) -> dict[str, dict[str, list]]:
-    """The segments of one log, as columns."""
-    rows = as_rows(fitted.segments(log, seed=options["seed"])[0], fitted.dt)
-    columns = {key: [row[key] for row in rows] for key in COLUMNS}
-    words = [fitted.names[row["mode"]] for row in rows]
-    return {"segments": {"episode": [name] * len(rows), **columns, "words": words}}
+def segment_rows(
+    fitted: Fitted, logs: Sequence[Episode], names: Sequence[str], options: Mapping[str, Any]
+) -> dict[str, dict[str, list]]:
+    """The segments of logs, as columns."""
+    found = [as_rows(log, fitted.dt) for log in fitted.segments(logs, seed=options["seed"])]
+    rows = [{"episode": name, **row} for name, log in zip(names, found, strict=True) for row in log]
+    columns = {key: [row[key] for row in rows] for key in ("episode", *COLUMNS)}
+    return {"segments": {**columns, "words": [fitted.names[row["mode"]] for row in rows]}}
 
 
 def _to_files(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:

@@ -2,7 +2,7 @@
 
 from vhydro.filter.frames import Frame, Moments, Particles, Record, moments_of
 from vhydro.filter.loop import Step
-from vhydro.filter.run import Belief, filter, filter_episodes, filtered, log_evidence
+from vhydro.filter.run import Belief, filter, filter_alike, filter_episodes, filtered, log_evidence
 from vhydro.filter.settings import FilterSettings, bootstrap
 from vhydro.filter.step import filter_step
 from vhydro.filter.stream import Stream
@@ -18,6 +18,7 @@ __all__ = [
     "Stream",
     "bootstrap",
     "filter",
+    "filter_alike",
     "filter_episodes",
     "filter_step",
     "filtered",

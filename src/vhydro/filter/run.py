@@ -1,6 +1,6 @@
 """Whole logs through the filter: one episode or many of different lengths, in one compiled call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from vhydro.emission import Observation
 from vhydro.episodes import Batch, Episode, pad
@@ -38,6 +38,7 @@ from vhydro.proposal import ConditionedProposal, Proposal
 # Randomness is drawn for this many steps at a time: long enough to fill the cores, short enough to stay in cache.
 CHUNK = 8
 CORRECTIONS = 2**30  # folded into the key for the draws of corrections
+TOGETHER, TOGETHER_ON_ACCELERATOR = 32, 512  # episodes in one call of `filter_alike`
 SIDE_BY_SIDE, FULL = 2048, 512  # particles; see `_together`
 
 
@@ -262,6 +263,41 @@ def padded_length(rows: int) -> int:
     return 3 * octave // 4 if octave > 64 and rows <= 3 * octave // 4 else octave
 
 
+def batches(episodes: Sequence[Episode]) -> Iterator[list[int]]:
+    """The numbers of episodes that go together: of one padded length and time step, so many at a time."""
+    most = TOGETHER if jax.default_backend() == "cpu" else TOGETHER_ON_ACCELERATOR
+    alike: dict[tuple[int, float], list[int]] = {}
+    for i, e in enumerate(episodes):
+        alike.setdefault((padded_length(e.steps + 1), e.dt), []).append(i)
+    for numbers in alike.values():
+        for first in range(0, len(numbers), most):
+            yield numbers[first : first + most]
+
+
+def full(numbers: Sequence[int]) -> list[int]:
+    """The numbers with the last repeated up to the next power of two, so that batches of any size share programs."""
+    return [*numbers, *[numbers[-1]] * (2 ** int(np.ceil(np.log2(len(numbers)))) - len(numbers))]
+
+
+def filter_alike(
+    model: HybridModel,
+    episodes: Sequence[Episode],
+    *,
+    key: PRNGKeyArray,
+    proposal: Proposal | None = ConditionedProposal(),  # noqa: B008 — immutable
+    settings: FilterSettings = FilterSettings(),  # noqa: B008
+) -> list[Belief]:
+    """Every episode as `filter` with this key would, to rounding; those of one padded length in one call."""
+    out: dict[int, Belief] = {}
+    for numbers in batches(episodes):
+        rows = full(numbers)
+        some = [episodes[i] for i in rows]
+        keys = jnp.stack([key] * len(rows))
+        found = filter_episodes(model, some, key=keys, proposal=proposal, settings=settings)
+        out |= dict(zip(numbers, found, strict=False))
+    return [out[i] for i in range(len(episodes))]
+
+
 def _prepared(model, proposal, settings, episodes, key):
     if isinstance(episodes, Episode) or not all(isinstance(e, Episode) for e in episodes):
         raise ValueError(
@@ -270,6 +306,8 @@ def _prepared(model, proposal, settings, episodes, key):
         )
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise ValueError(f"key is {key!r}; expected a random key such as `jax.random.key(0)`.")
+    if key.ndim and key.shape != (len(episodes),):
+        raise ValueError(f"key has the shape {key.shape}; expected one key, or {len(episodes)}, one for each episode.")
     if not episodes:
         raise ValueError("no episodes given; expected at least one.")
     model.validate()
@@ -281,7 +319,7 @@ def _prepared(model, proposal, settings, episodes, key):
         refuse_out_of_range(model.channels, limits, e.observations, e.actions)
     refuse_bad_likelihood(model, [e.observations for e in episodes])
     batch = pad(episodes, dtype=model.dtype, length=padded_length(max(e.steps + 1 for e in episodes)))
-    return settings, batch, jax.random.split(key, len(episodes))
+    return settings, batch, key if key.ndim else jax.random.split(key, len(episodes))
 
 
 def reach(model: HybridModel) -> tuple[np.ndarray, np.ndarray]:
@@ -323,11 +361,14 @@ def filter_episodes(
     model: HybridModel,
     episodes: Sequence[Episode],
     *,
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | Key[Array, "episodes"],
     proposal: Proposal | None = ConditionedProposal(),  # noqa: B008 — immutable
     settings: FilterSettings = FilterSettings(),  # noqa: B008
 ) -> list[Belief]:
-    """Every episode filtered, all in one compiled call; episode i uses `jax.random.split(key, len(episodes))[i]`."""
+    """Every episode filtered, all in one compiled call.
+
+    Episode i uses `jax.random.split(key, len(episodes))[i]`, or `key[i]` where there is a key for each.
+    """
     settings, batch, keys = _prepared(model, proposal, settings, episodes, key)
     return _with_path(model, proposal, settings, episodes, batch, keys)
 
