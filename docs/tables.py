@@ -561,6 +561,8 @@ def sentences() -> Iterator[tuple[str, str]]:
         for t in ts
     }
     ahead = [f"{t} ({peer.upper()})" for t, (ours, theirs, peer) in scored.items() if theirs > ours]
+    words = ", ".join(f"an {peer.upper()} on {t}" for t, (ours, theirs, peer) in scored.items() if theirs > ours)
+    yield "README.md", f"Peers are ahead on some tasks: {words}."
     yield "docs/peers.md", f"Peers are ahead in ARI on {' and '.join(ahead)}; ours is ahead on the other"
     off = [g["median_gap"] for g in path["gaps"] if g["method"].startswith("cuthbert")]
     yield "docs/peers.md", f"{min(off):.1f} to {max(off):.1f} nats off"

@@ -128,7 +128,7 @@ def test_no_check_is_of_a_document_that_is_gone():
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
-COMING = {"report", "view"}  # verbs of the page of a run; documents were written for them
+COMING = {"report", "view", "completion"}  # verbs that the documents were written for
 
 
 def commands(text: str) -> Iterator[list[str]]:
