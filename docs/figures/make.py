@@ -1,16 +1,22 @@
 """The drawings of the documentation, each made by the software from what comes with the package.
 
-    python docs/figures/make.py            # all of them, about two minutes; or names: log certificate law
+    python docs/figures/make.py            # all of them, about two minutes; or names: log certificate law page
 
-The photographs of results beside them are of the commands that their captions name.
+`page` is a photograph of the page that docs/start.md makes, and needs Chromium. The other photographs here are of
+results, by the commands that their captions name.
 """
 
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import replace
 from html import escape
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import jax
@@ -18,10 +24,12 @@ import numpy as np
 
 import vhydro as vh
 from vhydro.certificate import adaptive
+from vhydro.cli import main as vhydro_command
 from vhydro.data import sample
 from vhydro.episodes import episode
 from vhydro.filter import FilterSettings, filter
 from vhydro.laws import Problem, Recording, candidates, recover
+from vhydro.laws import text as equations
 from vhydro.library import polynomial
 from vhydro.model import axis_emission, hybrid_model, mode_kernel, port_hamiltonian
 from vhydro.report.page import FONT, HAIRLINE, INK, QUIET
@@ -257,7 +265,7 @@ def draw_law() -> Path:
         + text(LEFT + 130, 312, "▬ the law, simulated from its start", ORANGE, size=11)
     )
     y = 74
-    for block in vh_text(law).split("\n\n")[:3]:
+    for block in equations(law).split("\n\n")[:3]:
         head, *rows = block.split("\n")
         parts.append(
             text(430, y, head, ("#626b79", TEAL, BLUE)[names[3].index(head)], size=13, style=' font-weight="600"')
@@ -279,13 +287,35 @@ def draw_law() -> Path:
     return drawing("law", 352, "Noisy positions of a bouncing puck and the equations recovered for each mode", parts)
 
 
-def vh_text(law) -> str:
-    from vhydro.laws import text as written
+def photograph_page() -> Path:
+    """The page of the run that docs/start.md makes of its own logs, as a browser shows it."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise FileNotFoundError("there is no Chromium here; expected one to photograph a page. Install it.")
+    written = re.findall(
+        r"^```python\n(.*?)^```", (HERE.parent / "start.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )[0]
+    out, view = HERE / "run_page.png", ["--hand", "hand_x", "hand_y", "hand_z", "--body", "cup=cup_x,cup_y,cup_z"]
+    with TemporaryDirectory() as folder, chdir(folder):
+        exec(written, {})  # our own document: it writes the logs
+        vhydro_command(["fit", "my_logs", *view, "--out", "run"])
+        vhydro_command(["segment", "run", "my_logs", "--out", "run"])
+        vhydro_command(["filter", "run", "my_logs", "--out", "run"])
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder}/browser",
+        ]
+        page = f"file://{folder}/run/index.html"
+        subprocess.run(
+            [browser, *options, f"--screenshot={out}", "--window-size=1100,1230", page], check=True, capture_output=True
+        )
+    return out
 
-    return written(law)
 
-
-DRAWINGS = {"log": draw_log, "certificate": draw_certificate, "law": draw_law}
+DRAWINGS = {"log": draw_log, "certificate": draw_certificate, "law": draw_law, "page": photograph_page}
 
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or DRAWINGS:
