@@ -108,6 +108,23 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
+def examples(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Every block of Python, and the lines that the document shows right behind it as what is printed."""
+    for found in re.finditer(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.DOTALL | re.MULTILINE):
+        yield found[1], [line for line in (found[2] or "").split("\n") if line.strip() not in ("", "…")]
+
+
+NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def same(shown: str, printed: str) -> bool:
+    """Whether a line is the one that is shown, but for the last digits of its numbers."""
+    if NUMBER.sub("#", shown.strip()).split() != NUMBER.sub("#", printed.strip()).split():
+        return False
+    pairs = zip(*([float(n.replace("−", "-")) for n in NUMBER.findall(s)] for s in (shown, printed)), strict=True)
+    return all(abs(a - b) <= 0.01 + 0.02 * abs(a) for a, b in pairs)
+
+
 WITH_EXAMPLES = [name for name, text in DOCUMENTS.items() if blocks(text, "python")]
 
 
@@ -115,8 +132,12 @@ WITH_EXAMPLES = [name for name, text in DOCUMENTS.items() if blocks(text, "pytho
 def test_every_example_runs(document, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
-    for block in blocks(DOCUMENTS[document], "python"):
+    for block, expected in examples(DOCUMENTS[document]):
+        capsys.readouterr()
         exec(block, names)  # our own documents
+        printed = capsys.readouterr().out.split("\n")
+        for line in expected:
+            assert any(same(line, other) for other in printed), f"{document} shows {line!r}; printed: {printed}"
     if check := CHECKS.get(document):
         check(names)
 
