@@ -29,10 +29,11 @@ html_theme = "furo"
 html_title = "VHyDRO"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": False}
-pygments_style, pygments_dark_style = "friendly", "github-dark"
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
