@@ -33,7 +33,7 @@ html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": False}
-pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "github-dark"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
