@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench-filter bench-planning bench-path bench-laws bench-audit audit-laws audit-support audit-modes audit-planning pages soak maniskill clean sawyer
+.PHONY: help demo test check format docs bench-filter bench-planning bench-path bench-laws bench-audit audit-laws audit-support audit-modes audit-planning pages soak maniskill clean sawyer
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,11 +23,16 @@ demo: $(READY) ## robot logs to a page, then a puck to its law; about two minute
 test: $(READY) ## the whole test suite
 	$(BIN)/python -m pytest -n 2
 
-check: $(READY) ## lint, format, types and import layers
+check: $(READY) ## lint, format, types, import layers and documentation without warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory docs
+
+docs: $(READY) ## the documentation site, in build/docs; ten seconds
+	JAX_PLATFORMS=cpu $(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
 
 format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .

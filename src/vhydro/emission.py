@@ -1,6 +1,6 @@
 """What a state looks like to the sensors, over the channels that were observed.
 
-`Emission` is the contract of every sensor, one's own included; see docs/sensors.md. `LinearEmission` alone has
+`Emission` is the contract of every sensor, one's own included; see docs/howto/sensors.md. `LinearEmission` alone has
 closed-form certificates, which is why it is final.
 """
 
