@@ -1,119 +1,115 @@
 """One self-contained page: text, tables and figures that open without a network, in the light and in the dark."""
 
 import gzip
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from plotly.graph_objects import Figure
 from plotly.offline import get_plotlyjs
 
-from vhydro.report.files import staged
+from vhydro.report.files import staged, version
 
+ASSETS = Path(__file__).with_name("assets")
+PAPER_LINK = "https://arxiv.org/abs/2605.16398"
 FONT = "-apple-system, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
-INK, QUIET, HAIRLINE, SHADE, PAPER = "#1c1f23", "#626b79", "#e5e7eb", "#f1f2f4", "#ffffff"
-WRONG = "#c81e1e"
-NAMES = {"ink": INK, "quiet": QUIET, "hairline": HAIRLINE, "shade": SHADE, "paper": PAPER, "wrong": WRONG}
-DARK = {"ink": "#e8eaed", "quiet": "#a3acb8", "hairline": "#3a414b", "shade": "#262b32", "paper": "#15181c"}
-DARK |= {"wrong": "#ff8a80"}
-NARROW = 720  # pixels below which a figure is scrolled and not squeezed
+INK, QUIET, HAIRLINE, SHADE, PAPER = "#1c1f23", "#5c6572", "#e2e5ea", "#f3f4f6", "#ffffff"
+WRONG, GOOD, ACCENT = "#b91c1c", "#166534", "#1d4ed8"
+NAMES = {"ink": INK, "quiet": QUIET, "hairline": HAIRLINE, "shade": SHADE, "paper": PAPER}
+NAMES |= {"wrong": WRONG, "good": GOOD, "accent": ACCENT}
+DARK = {"ink": "#e8eaed", "quiet": "#a9b1bd", "hairline": "#3a414b", "shade": "#22272e", "paper": "#15181c"}
+DARK |= {"wrong": "#ff8f86", "good": "#7fd69a", "accent": "#8ab4ff"}
+# Before anything is drawn, so that a remembered choice does not flash.
+REMEMBERED = (
+    "try { const kept = localStorage.getItem('vhydro-theme'); "
+    "if (kept) document.documentElement.dataset.theme = kept; } catch { /* nothing is remembered here */ }"
+)
 
 
-def _rgb(colour: str) -> str:
-    """A colour as browsers write it into a drawing."""
-    return f"rgb({', '.join(str(int(colour[k : k + 2], 16)) for k in (1, 3, 5))})"
+class Section(NamedTuple):
+    """A part of a page: its title, its content as HTML, its name in the contents and its place in a link.
+
+    Without a name it is not in the contents; without a place it gets one from its name or title.
+    """
+
+    title: str  # plain text
+    content: str
+    name: str = ""
+    place: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.place or re.sub(r"[^a-z0-9]+", "-", (self.name or self.title).lower()).strip("-") or "part"
+
+
+# --- colours --------------------------------------------------------------------------------------------------
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return red, green, blue
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of `#rrggbb`, as WCAG defines it."""
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in (c / 255 for c in _rgb(colour))]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast of two colours, from 1 to 21; text wants 4.5, a mark 3."""
+    low, high = sorted(luminance(c) for c in (first, second))
+    return (high + 0.05) / (low + 0.05)
+
+
+@cache
+def toned(colour: str, paper: str, least: float = 3.0) -> str:
+    """The colour, moved towards black or white until its contrast with the paper is at least `least`."""
+    towards = 0 if luminance(paper) > 0.5 else 255
+    steps = (tuple(round(c + (towards - c) * step / 20) for c in _rgb(colour)) for step in range(21))
+    mixed = ("#" + "".join(f"{c:02x}" for c in step) for step in steps)
+    return next(candidate for candidate in mixed if contrast(candidate, paper) >= least)
+
+
+@cache
+def both(colour: str, least: float = 3.0) -> str:
+    """A CSS colour that can be told from the paper in the light and in the dark; what is not `#rrggbb` stays."""
+    if not re.fullmatch("#[0-9a-fA-F]{6}", colour):
+        return colour
+    return f"light-dark({toned(colour, PAPER, least)}, {toned(colour, DARK['paper'], least)})"
 
 
 def _drawn(name: str) -> str:
-    """In the dark, what a figure draws in one of the page's own colours follows the page."""
-    colour, drawn = _rgb(NAMES[name]), ".figure :not(.heatmap-label text)"  # which stands on a colour of its own
+    """In the dark, what Plotly draws in one of the page's own colours follows the page."""
+    colour = f"rgb({', '.join(map(str, _rgb(NAMES[name])))})"
+    drawn = ":root[data-shade=dark] .figure :not(.heatmap-label text)"  # which stands on a colour of its own
     parts = (f"{drawn}[style*='{p}: {colour}'] {{ {p}: var(--{name}) !important; }}" for p in ("fill", "stroke"))
     return "\n".join(parts)
 
 
-def _variables(colours: Mapping[str, str]) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+@cache
+def _style() -> str:
+    """The variables, light alone for browsers without `light-dark`, and the dress."""
+    light = " ".join(f"--{name}: {colour};" for name, colour in NAMES.items())
+    either = " ".join(f"--{name}: light-dark({colour}, {DARK[name]});" for name, colour in NAMES.items())
+    return "\n".join(
+        [
+            f":root {{ {light} color-scheme: light; font: 16px/1.55 {FONT}; }}",
+            f"@supports (color: light-dark(#000, #fff)) {{ :root {{ {either} color-scheme: light dark; }} }}",
+            ":root[data-theme=light] { color-scheme: light; }",
+            ":root[data-theme=dark] { color-scheme: dark; }",
+            _asset("page.css"),
+        ]
+    )
 
 
-STYLE = f"""
-:root {{ {_variables(NAMES)} color-scheme: light dark; font: 16px/1.55 {FONT}; }}
-html {{ color: var(--ink); background: var(--paper); }}
-body {{ max-width: 1080px; margin: 0 auto; padding: 40px 28px 64px; }}
-h1 {{ font-size: 30px; line-height: 1.2; font-weight: 650; letter-spacing: -.015em; margin: 0 0 10px; }}
-h2 {{ font-size: 20px; font-weight: 650; letter-spacing: -.005em; margin: 52px 0 6px; }}
-h3 {{ font-size: 15px; font-weight: 600; margin: 22px 0 0; }}
-p {{ margin: 6px 0 12px; max-width: 78ch; }}
-a {{ color: inherit; }}
-code, pre {{ font: 13px/1.5 ui-monospace, 'DejaVu Sans Mono', Consolas, monospace; }}
-pre {{ margin: 8px 0; padding: 10px 12px; background: var(--shade); border-radius: 6px; overflow-x: auto; }}
-.lead {{ font-size: 18px; }}
-.quiet {{ color: var(--quiet); font-size: 14px; max-width: 96ch; }}
-.wide {{ overflow-x: auto; margin: 12px 0; }}
-.figure {{ min-width: {NARROW}px; }}
-table {{ border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; width: 100%; }}
-th, td {{ text-align: right; padding: 6px 9px; white-space: nowrap; }}
-thead th {{ font-weight: 500; color: var(--quiet); vertical-align: bottom; line-height: 1.25; white-space: normal; }}
-td, tbody th {{ border-top: 1px solid var(--hairline); vertical-align: top; font-weight: 400; }}
-th:first-child, td:first-child {{ padding-left: 0; position: sticky; left: 0; background: var(--paper); }}
-th:first-child, td:first-child, .text th, .text td {{ text-align: left; }}
-td small {{ color: var(--quiet); font-size: 12px; }}
-td i {{ color: var(--quiet); font-size: 12px; padding-left: 3px; }}
-.dense {{ font-size: 13px; }}
-.dense th, .dense td {{ padding-top: 2px; padding-bottom: 2px; }}
-.wrong {{ color: var(--wrong); }}
-.comparison tr:last-child td {{ color: var(--quiet); }}
-.text td + td {{ font: 15px/1.5 Cambria, 'STIX Two Text', 'Liberation Serif', Georgia, serif; }}
-details {{ margin: 8px 0; }}
-summary {{ cursor: pointer; color: var(--quiet); font-size: 14px; }}
-summary:hover {{ color: var(--ink); }}
-dl {{ font-size: 14px; display: grid; grid-template-columns: minmax(90px, max-content) 1fr; gap: 3px 1em; }}
-dd {{ margin: 0; color: var(--quiet); }}
-.legend {{ font-size: 13px; margin-top: 10px; }}
-.legend span {{ white-space: nowrap; margin-right: 18px; }}
-.legend i {{ display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 5px; }}
-.pair {{ display: grid; grid-template-columns: 1fr 1fr; gap: 4px 20px; margin: 8px 0 20px; }}
-.pair pre {{ margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }}
-.pair span {{ color: var(--quiet); font-size: 13px; }}
-footer {{ margin-top: 48px; padding-top: 14px; border-top: 1px solid var(--hairline); }}
-footer {{ color: var(--quiet); font-size: 13px; overflow-wrap: anywhere; }}
-@media (max-width: 900px) {{
-  body {{ padding: 24px 16px 40px; }}
-  h1 {{ font-size: 25px; }}
-  .lead {{ font-size: 17px; }}
-  table {{ font-size: 13px; }}
-  td, th {{ padding: 5px 6px; }}
-  td:first-child {{ white-space: normal; min-width: 96px; max-width: 36vw; }}
-  .pair {{ grid-template-columns: 1fr; }}
-}}
-@media (prefers-color-scheme: dark) {{
-  :root {{ {_variables(DARK)} }}
-  {"".join(map(_drawn, NAMES))}
-}}
-"""
-# Figures are drawn when they come near the window: a page opens at once, however many it has.
-SCRIPT = """
-const library = (async () => {
-  const packed = Uint8Array.from(atob(document.getElementById('plotly').textContent), c => c.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
-  (0, eval)(await new Response(stream).text());
-})();
-const draw = async figure => {
-  if (figure.dataset.drawn) return;
-  figure.dataset.drawn = true;
-  try {
-    await library;
-    const {data, layout} = JSON.parse(figure.nextElementSibling.textContent);
-    await Plotly.newPlot(figure, data, layout, {displayModeBar: false, responsive: true});
-  } catch (error) { figure.textContent = 'This browser cannot draw the figure: ' + error; }
-};
-const figures = [...document.querySelectorAll('.figure')];
-const near = entries => entries.filter(e => e.isIntersecting).forEach(e => draw(e.target));
-const watch = new IntersectionObserver(near, {rootMargin: '800px'});
-figures.forEach(figure => watch.observe(figure));
-addEventListener('beforeprint', () => figures.forEach(draw));
-"""
+@cache
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text("utf-8")
 
 
 @cache
@@ -122,28 +118,113 @@ def _library() -> str:
     return b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
 
 
-def page(title: str, sections: Sequence[str]) -> str:
-    """The whole document."""
-    body = "\n".join(sections)
-    drawing = f"<script type='text/plain' id='plotly'>{_library()}</script><script>{SCRIPT}</script>"
+# --- the page ---------------------------------------------------------------------------------------------------
+
+
+def page(
+    title: str,
+    sections: Sequence[str | Section],
+    *,
+    answer: str | None = None,
+    kicker: str = "",
+    intro: str = "",
+    footer: str = "",
+    home: str = "",
+    style: str = "",
+    script: str = "",
+) -> str:
+    """The whole document.
+
+    `title` is plain text. `answer`, HTML, is the one line below it; without one the sections bring their own heading.
+    `kicker` stands above the title, `intro` (HTML blocks) below the answer. A `Section` with a name is in the
+    contents. `footer` (HTML) says how the page was made. `home` is the address of the page above this one. `style`
+    and `script` are a page's own, after the shared ones.
+    """
+    parts = [s if isinstance(s, str) else _section(s) for s in sections]
+    body = f"<main id='main' tabindex='-1'>{_top(title, answer, kicker, intro)}{''.join(parts)}</main>"
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
+            f"<title>{escape(title)}</title><script>{REMEMBERED}</script>",
+            f"<style>{_style()}{_plotly_style(body)}{style}</style></head><body>",
+            "<a class='skip' href='#main'>Skip to the content</a>",
+            _head([s for s in sections if isinstance(s, Section) and s.name], home),
             body,
-            drawing if "class='figure'" in body else "",
+            "" if "<footer" in body else _footer(footer),
+            f"<div id='tip' aria-hidden='true'></div><script>{_asset('page.js')}</script>",
+            _plotly(body),
+            f"<script>{script}</script>" if script else "",
             "</body></html>\n",
         ]
     )
 
 
-def figure_html(figure: Figure, name: str) -> str:
-    """A figure as wide as the page, drawn when it comes into view; on a narrow screen it scrolls sideways."""
+def _head(named: Sequence[Section], home: str) -> str:
+    """The strip on top: the name of the house, the contents, and light or dark."""
+    items = "".join(f"<li><a href='#{s.id}'>{escape(s.name)}</a></li>" for s in named)
+    contents = f"<nav aria-label='Contents'><ul>{items}</ul></nav>" if items else "<div style='flex:1'></div>"
+    brand = (
+        f"<a class='brand' href='{escape(home, quote=True)}'>VHyDRO</a>"
+        if home
+        else "<span class='brand'>VHyDRO</span>"
+    )
+    button = "<button class='theme' type='button' aria-label='Dark colours'>Dark</button>"
+    return f"<header class='head'><div>{brand}{contents}{button}</div></header>"
+
+
+def _top(title: str, answer: str | None, kicker: str, intro: str) -> str:
+    if answer is None:
+        return ""
+    above = f"<p class='kicker'>{kicker}</p>" if kicker else ""
+    lead = f"<p class='lead'>{answer}</p>" if answer else ""
+    return f"<header class='top'>{above}<h1>{escape(title)}</h1>{lead}{intro}</header>"
+
+
+def _section(part: Section) -> str:
+    heading = f"<h2 id='{part.id}-title'>{escape(part.title)}</h2>" if part.title else ""
+    named = f" aria-labelledby='{part.id}-title'" if part.title else ""
+    return f"<section id='{part.id}'{named}>{heading}{part.content}</section>"
+
+
+def _footer(words: str) -> str:
+    paper = f"<a href='{PAPER_LINK}'>the paper, arXiv:2605.16398</a>"
+    said = f"<p>{words}</p>" if words else ""
+    return f"<footer>{said}<p>Written by VHyDRO {escape(version())}, which follows {paper}.</p></footer>"
+
+
+def _has_plotly(body: str) -> bool:
+    return "class='figure'" in body
+
+
+def _plotly_style(body: str) -> str:
+    return "\n".join(map(_drawn, NAMES)) if _has_plotly(body) else ""
+
+
+def _plotly(body: str) -> str:
+    if not _has_plotly(body):
+        return ""
+    return f"<script type='text/plain' id='plotly'>{_library()}</script><script>{_asset('plotly_figures.js')}</script>"
+
+
+# --- its pieces -------------------------------------------------------------------------------------------------
+
+
+def figure_html(figure: Figure, name: str, alt: str = "") -> str:
+    """A Plotly figure as wide as the page, drawn when it comes into view; on a narrow screen it scrolls sideways.
+
+    `alt` says in plain words what is to be seen. The library weighs 1.4 MB: `charts` draws most things without it.
+    """
     figure.update_layout(paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
     text = str(figure.to_json()).replace("<", "\\u003c")
-    place = f"<div class='figure' id='{name}' style='height:{figure.layout.height}px'></div>"
-    return f"<div class='wide'>{place}<script type='application/json'>{text}</script></div>"
+    said = escape(alt or f"figure: {name}", quote=True)
+    place = (
+        f"<div class='figure' id='{name}' style='height:{figure.layout.height}px' role='img' aria-label='{said}'></div>"
+    )
+    return (
+        f"<div class='wide' tabindex='0' role='group' aria-label='{said}'>{place}"
+        f"<script type='application/json'>{text}</script></div>"
+    )
 
 
 def legend_html(colours: Mapping[str, str]) -> str:
@@ -152,9 +233,37 @@ def legend_html(colours: Mapping[str, str]) -> str:
     return f"<div class='legend'>{''.join(items)}</div>"
 
 
-def folded(title: str, content: str) -> str:
+def folded(title: str, content: str, *, place: str = "") -> str:
     """Content behind a line of HTML that opens it."""
-    return f"<details><summary>{title}</summary>{content}</details>"
+    return f"<details{f' id={chr(39)}{place}{chr(39)}' if place else ''}><summary>{title}</summary>{content}</details>"
+
+
+def folds(parts: Mapping[str, str]) -> str:
+    """Several folded parts as one list; empty ones are left out."""
+    return f"<div class='folds'>{''.join(folded(title, content) for title, content in parts.items() if content)}</div>"
+
+
+class Score(NamedTuple):
+    """A number beside others: whose it is, the number, and a few words (HTML) below it."""
+
+    name: str
+    number: str
+    words: str = ""
+    ours: bool = False
+
+
+def scores_html(scores: Sequence[Score]) -> str:
+    """Numbers side by side, ours set apart."""
+    items = (
+        f"<div{' class=ours' * s.ours}><dt>{escape(s.name)}</dt><dd><b>{escape(s.number)}</b>{s.words}</dd></div>"
+        for s in scores
+    )
+    return f"<dl class='scores'>{''.join(items)}</dl>"
+
+
+def terms_html(terms: Mapping[str, str]) -> str:
+    """A definition list from plain text."""
+    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in terms.items())}</dl>"
 
 
 def write_page(folder: Path, text: str) -> Path:
@@ -164,9 +273,19 @@ def write_page(folder: Path, text: str) -> Path:
     return folder / "index.html"
 
 
-def table_html(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "") -> str:
-    """A table from HTML cells; kind "text" aligns them to the left, "comparison" sets the last row apart."""
-    heading = "".join(f"<th>{h}</th>" for h in head)
-    body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
-    table = f"<table class='{kind}'><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<div class='wide'>{table}</div>"
+def table_html(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "", caption: str = "") -> str:
+    """A table from HTML cells; kind "text" aligns them to the left, "comparison" sets the last row apart.
+
+    The first cell of a row is its heading. `caption` is plain text; without one the heads name the table to readers
+    who do not see it.
+    """
+    heading = "".join(f"<th scope='col'>{h}</th>" if h else "<td></td>" for h in head)
+    body = "".join(
+        f"<tr><th scope='row'>{row[0]}</th>" + "".join(f"<td>{c}</td>" for c in row[1:]) + "</tr>"
+        for row in rows
+        if row
+    )
+    said = escape(caption or "Table of " + ", ".join(re.sub("<[^>]*>", " ", h) for h in head if h), quote=True)
+    shown = f"<caption>{escape(caption)}</caption>" if caption else ""
+    table = f"<table class='{kind}'>{shown}<thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<div class='wide' tabindex='0' role='group' aria-label='{said}'>{table}</div>"

@@ -1,18 +1,16 @@
 """The laws audit drawn: errors against noise, coefficients, supports, every cell by method, and the theorem's bound."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 import numpy as np
-import plotly.graph_objects as go
 
-from vhydro.report.page import INK
-from vhydro_audits.pages.drawing import BROKEN, SHARES, diagonal, dressed, log_axis, log_dots, panels, thinned
-from vhydro_audits.pages.levels import level_figure
+from vhydro.report.charts import Axis, Key, Panel, column_width, logarithmic
+from vhydro_audits.pages.drawing import BROKEN, log_dots, look, shade, thinned
+from vhydro_audits.pages.levels import level_panels
 from vhydro_audits.pages.results import Place, Record, Results
-from vhydro_audits.spec import LAWS, Method, percent, written
+from vhydro_audits.spec import LAWS, Method, Metric, percent, written
 
 LINEAR = 1e-3  # coefficients smaller than this are drawn on a straight scale, larger ones on a logarithmic one
 LARGEST = 1e4  # and beyond this at the edge
@@ -20,6 +18,7 @@ SIDES = {"no-sparsity": 0.4, "lasso": -0.4, "full": 0.0}  # beside each other: t
 SCATTERED = [m for key in SIDES for m in LAWS.methods if m.key == key]
 ERRORS_DRAWN = (1e-6, 1e2)  # what is outside is drawn at the edge
 TASK_COLOURS = dict(zip(LAWS.families["four"], ("#2563eb", "#0d9488", "#f2a33a", "#8b5cf6"), strict=True))
+TASK_SYMBOLS = dict(zip(LAWS.families["four"], ("circle", "square", "diamond", "triangle"), strict=True))
 PARTS = {
     "nu_filtering": ("states", "#2563eb"),
     "nu_derivative": ("derivatives", "#7fb2ff"),
@@ -48,13 +47,22 @@ def pictured(results: Results) -> list[Place]:
 # --- error against noise --------------------------------------------------------------------------------------------
 
 
-def overview_figure(results: Results) -> go.Figure:
-    """Every metric against the noise, a row of panels for each end of what else was done."""
+def noise_rows(results: Results) -> dict[str, list[Place]]:
+    """The settings along the noise, by what else was done: for each source its easiest and its hardest."""
     rows = {}
     for end in _ends(results.settings):
-        title = setting_title({**end, "noise": 0.0}).replace("0\u00a0% noise", "noise")
+        title = setting_title({**end, "noise": 0.0}).replace("0\u00a0% noise", "").rstrip(", ").replace(", ,", ",")
         rows[title] = [p for p in results.settings if {**p, "noise": 0.0} == end]
-    return level_figure(results, rows, LAWS.metrics, "noise", paper=[LAWS.ours], log=True)
+    return rows
+
+
+def overview_panels(
+    results: Results, metrics: Sequence[Metric] = LAWS.metrics, rows: Mapping[str, Sequence[Place]] | None = None,
+    columns: int = 4, only: Sequence[str] = (),
+) -> list[Panel]:  # fmt: skip
+    """Metrics against the noise, a panel for each metric and each end of what else was done."""
+    rows = noise_rows(results) if rows is None else rows
+    return level_panels(results, rows, metrics, "noise", paper=[LAWS.ours], log=True, columns=columns, only=only)
 
 
 def _ends(settings: Sequence[Place]) -> list[Place]:
@@ -76,44 +84,35 @@ def signed_log(values: np.ndarray) -> np.ndarray:
     return np.sign(values) * np.log10(1.0 + np.abs(values) / LINEAR)
 
 
-def scatter_figure(results: Results) -> go.Figure:
-    """Estimated against true coefficients of every term, for each system in each setting that is pictured."""
-    tasks, places = results.tasks(), pictured(results)
-    titles = [f"<b>{setting_title(p)}</b><br>{t}" if t == tasks[0] else t for p in places for t in tasks]
-    figure = panels(len(places), len(tasks), titles, tall=270, gap=84, horizontal_spacing=0.045)
+def scatter_panels(results: Results, place: Place) -> list[Panel]:
+    """Estimated against true coefficients of every term in one setting, a panel for each system."""
     edge = float(signed_log(np.array([LARGEST]))[0])
-    for i, place in enumerate(places, start=1):
-        for j, task in enumerate(tasks, start=1):
-            figure.add_trace(diagonal(-edge, edge), row=i, col=j)
-            for method in SCATTERED:
-                figure.add_trace(_coefficients(method, results.at(place, method.key, task), 2 * edge), row=i, col=j)
-    ticks = {"−100": -100.0, "−1": -1.0, "0": 0.0, "1": 1.0, "100": 100.0}
-    axis = {"tickvals": signed_log(np.array([*ticks.values()])).tolist(), "ticktext": [*ticks]}
-    figure.update_xaxes(**axis, range=[-edge - 0.3, edge + 0.3], tickangle=0)
-    figure.update_yaxes(**axis, range=[-edge - 0.3, edge + 0.3])
-    figure.update_xaxes(title_text="true", row=len(places))
-    figure.update_yaxes(title_text="estimate", col=1)
-    return dressed(figure, 270 * len(places) + 60, top=42)
+    values = {"−100": -100.0, "−1": -1.0, "0": 0.0, "1": 1.0, "100": 100.0}
+    ticks = [(float(signed_log(np.array([v]))[0]), words) for words, v in values.items()]
+    panels = []
+    for task in results.tasks():
+        axis = Axis(-edge - 0.3, edge + 0.3, ticks)
+        panel = Panel(axis._replace(title="true"), axis, f"{task}: estimate", width=column_width(4), height=262)
+        panel.diagonal()
+        for method in SCATTERED:
+            _coefficients(panel, method, results.at(place, method.key, task), 2 * edge)
+        panels.append(panel)
+    return panels
 
 
-def _term(mode: str, term: str) -> str:
-    """A term of a mode's law in words; plotly takes tags in a text for its own."""
-    return escape(f"{mode}, {term}")
-
-
-def _coefficients(method: Method, cells: Sequence[Record], scale: float) -> go.Scatter:
+def _coefficients(panel: Panel, method: Method, cells: Sequence[Record], scale: float) -> None:
     """One dot per term and seed; a term that is neither there nor found has none."""
     terms = [t for cell in cells for t in cell["terms"] if t["true"] or t["estimate"]]
     drawn = signed_log(np.array([[t["true"], t["estimate"]] for t in terms], float).reshape(-1, 2))
     first, _ = thinned(drawn / scale)
-    shown = [terms[k] for k in first]
-    words = [f"{_term(t['mode'], t['term'])}: {t['estimate']:.4g} (true {t['true']:.4g})" for t in shown]
-    ours = method.key == LAWS.ours
-    return go.Scatter(
-        x=(drawn[first, 0] + SIDES[method.key]).round(3), y=drawn[first, 1].round(3), text=words,
-        mode="markers", name=method.name, opacity=1.0 if ours else 0.7,
-        marker={"color": method.colour, "size": 7 if ours else 5},
-        hovertemplate="%{text}<extra>%{fullData.name}</extra>",
+    tips = [
+        f"{method.name}\n{t['mode']}, {t['term']}: {t['estimate']:.4g} (true {t['true']:.4g})"
+        for t in (terms[k] for k in first)
+    ]
+    mine, ours = look(LAWS, method), method.key == LAWS.ours
+    panel.dots(
+        (drawn[first, 0] + SIDES[method.key]).tolist(), drawn[first, 1].tolist(), mine.colour, name=method.name,
+        symbol=mine.symbol, size=7 if ours else 5, tips=tips, opacity=1.0 if ours else 0.75,
     )  # fmt: skip
 
 
@@ -126,41 +125,40 @@ def having(results: Results, key: str) -> list[Method]:
     return [m for m in results.methods if m.key in there]
 
 
-def heat_figure(results: Results, place: Place) -> go.Figure:
+def heat_panels(results: Results, place: Place) -> list[Panel]:
     """How often every method selects every term of every mode, below the terms that are there; a panel per system."""
-    tasks, methods = results.tasks(), having(results, "terms")
-    tall = 17 * (len(methods) + 1) + 132
-    figure = panels(len(tasks), 1, [f"<b>{t}</b>" for t in tasks], tall=tall, gap=132)
-    figure.update_annotations(yshift=20)
-    for i, task in enumerate(tasks, start=1):
-        _selection(figure, i, {m.name: results.at(place, m.key, task) for m in methods})
-    names = ["<b>true law</b>", *(m.name for m in methods)]
-    figure.update_yaxes(tickvals=[*range(len(names))], ticktext=names, autorange="reversed", showgrid=False)
-    figure.update_xaxes(showgrid=False, tickangle=-45)
-    figure.update_layout(coloraxis={"colorscale": SHARES, "cmin": 0, "cmax": 1, "showscale": False})
-    return dressed(figure, tall * len(tasks) + 40, left=166, top=48, bottom=80)
+    methods = having(results, "terms")
+    groups = {task: {m.name: results.at(place, m.key, task) for m in methods} for task in results.tasks()}
+    return [_selection(task, cells) for task, cells in groups.items()]
 
 
-def _selection(figure: go.Figure, panel: int, cells: dict[str, list[Record]]) -> None:
+def selection(cells: Mapping[str, Sequence[Record]]) -> tuple[list[tuple[str, str]], list[list[float | None]]]:
+    """The terms by mode, and how often each is selected: a line for the true law, then one for each method."""
     found = [t for group in cells.values() for cell in group for t in cell["terms"]]
     true = {(t["mode"], t["term"]): t["true"] != 0 for t in found}
     modes = [*dict.fromkeys(mode for mode, _ in true)]
     keys = [key for mode in modes for key in true if key[0] == mode]
-    shares = [[float(true[key]) for key in keys], *(_shares(group, keys) for group in cells.values())]
-    text = [[f"{name}<br>{_term(mode, term)}" for mode, term in keys] for name in ("true law", *cells)]
-    heat = go.Heatmap(z=shares, text=text, coloraxis="coloraxis", xgap=1, ygap=1)
-    figure.add_trace(heat.update(hovertemplate="%{text}: %{z:.0%}<extra></extra>"), row=panel, col=1)
-    labels = [f"<b>{escape(term)}</b>" if true[mode, term] else escape(term) for mode, term in keys]
-    figure.update_xaxes(tickvals=[*range(len(keys))], ticktext=labels, row=panel, col=1)
-    start = 0
-    for mode in modes:
-        figure.add_annotation(
-            x=start - 0.5, y=1, yref="y domain", yanchor="bottom", xanchor="left", text=escape(mode), showarrow=False,
-            font={"size": 11.5}, row=panel, col=1,
-        )  # fmt: skip
-        start += sum(key[0] == mode for key in keys)
-        gap = {"x0": start - 0.5, "x1": start - 0.5, "y0": 0, "y1": 1, "yref": "y domain"}
-        figure.add_shape(type="line", **gap, line={"color": "#ffffff", "width": 6}, row=panel, col=1)
+    return keys, [[float(true[key]) for key in keys], *(_shares(group, keys) for group in cells.values())]
+
+
+def _selection(task: str, cells: Mapping[str, Sequence[Record]]) -> Panel:
+    keys, shares = selection(cells)
+    names = ["true law", *cells]
+    up = Axis(-len(names) + 0.5, 0.5, [(-float(k), name) for k, name in enumerate(names)], grid=False)
+    across = Axis(-0.5, max(len(keys), 1) - 0.5, grid=False)
+    panel = Panel(across, up, task, width=1064, height=19 * len(names) + 132, left=176)
+    panel.top, panel.bottom = 44, 88
+    for line, (name, some) in enumerate(zip(names, shares, strict=True)):
+        for k, share in enumerate(some):
+            if share is not None:
+                where = (k - 0.5, k + 0.5), (-line - 0.5, -line + 0.5)
+                tip = f"{name}\n{keys[k][0]}, {keys[k][1]}: {share:.0%}"
+                panel.box(*where, shade(share), name=task, tip=tip, soft=True, gap=1)
+    for k, (mode, term) in enumerate(keys):
+        panel.slanted(k, panel.y.low, term, "ink" if shares[0][k] else "")
+        if k == 0 or keys[k - 1][0] != mode:
+            panel.words(k - 0.5, 0.5, mode, kind="ink", shift=(0, -9))
+    return panel
 
 
 def _shares(cells: Sequence[Record], keys: Sequence[tuple[str, str]]) -> list[float | None]:
@@ -172,34 +170,55 @@ def _shares(cells: Sequence[Record], keys: Sequence[tuple[str, str]]) -> list[fl
 # --- every cell -----------------------------------------------------------------------------------------------------
 
 
-def strip_figure(results: Results, metric: str, *, log: bool) -> go.Figure:
+def strip_panels(results: Results, metric: str, *, log: bool) -> list[Panel]:
     """The metric of every cell as a dot, a line of dots per method and a panel per setting; a tick is the median."""
-    places, methods = pictured(results), having(results, metric)
-    tall = 26 * len(methods) + 20
-    titles = [f"<b>{setting_title(p).replace(', ', ',<br>', 1)}</b>" for p in places]
-    figure = panels(1, len(places), titles, tall=tall, gap=0, horizontal_spacing=0.03, shared_yaxes=True)
-    for j, place in enumerate(places, start=1):
+    methods, panels = having(results, metric), []
+    up = Axis(-len(methods) + 0.4, 0.6, [(-float(k), m.name) for k, m in enumerate(methods)], grid=False)
+    across = logarithmic(ERRORS_DRAWN, most=5) if log else Axis(-0.04, 1.04, [(0, "0"), (0.5, "0.5"), (1, "1")])
+    for place in pictured(results):
+        panel = Panel(across, up, setting_title(place), width=column_width(3), height=23 * len(methods) + 52, left=150)
         for line, method in enumerate(methods):
             values = np.array([c[metric] for c in results.at(place, method.key) if c[metric] is not None], float)
-            for trace in _strip(np.clip(values, *ERRORS_DRAWN) if log else values, line, method):
-                figure.add_trace(trace, row=1, col=j)
-    figure.update_yaxes(range=[len(methods) - 0.5, -0.5], tickvals=[*range(len(methods))], showgrid=False)
-    figure.update_yaxes(ticktext=[m.name for m in methods], col=1)
-    figure.update_xaxes(**(log_axis(ERRORS_DRAWN) if log else {"range": [-0.04, 1.04], "tickvals": [0, 0.5, 1]}))
-    return dressed(figure, tall + 84, left=166, top=44, bottom=32)
+            _strip(panel, np.clip(values, *ERRORS_DRAWN) if log else values, line, method)
+        panels.append(panel)
+    return panels
 
 
-def _strip(values: np.ndarray, line: int, method: Method) -> list[go.Scatter]:
+def _strip(panel: Panel, values: np.ndarray, line: int, method: Method) -> None:
     if not values.size:
-        return []
-    height = line + 0.3 * np.sin(2.4 * np.arange(values.size))  # spread over the line, the same each time
-    dots = {"color": method.colour, "size": 5, "opacity": 0.4}
-    tick = {"symbol": "line-ns-open", "size": 18, "color": INK, "line": {"width": 2, "color": INK}}
-    common = {"mode": "markers", "hovertemplate": "%{x:.3g}<extra>%{fullData.name}</extra>"}
-    return [
-        go.Scatter(x=values.astype("f4"), y=height.astype("f4"), marker=dots, name=method.name, **common),
-        go.Scatter(x=[float(median(values))], y=[line], marker=tick, name=f"{method.name}, median", **common),
-    ]
+        return
+    height = -line + 0.28 * np.sin(2.4 * np.arange(values.size))  # spread over the line, the same each time
+    middle = float(median(values))
+    panel.cloud(values.tolist(), height.tolist(), method.colour, name=method.name, size=4.5, opacity=0.5)
+    tip = f"{method.name}, median of {values.size}: {written(middle)}"
+    panel.dots([middle], [-line], "var(--ink)", name=f"{method.name}, median", symbol="tick", size=17, tips=[tip])
+
+
+def trust_panel(results: Results) -> Panel:
+    """For each setting the share of our laws whose terms are wrong, by whether the law says so."""
+    groups = {setting_title(p): results.at(p, LAWS.ours) for p in results.settings}
+    groups = {title: cells for title, cells in groups.items() if cells}
+    up = Axis(-len(groups) + 0.4, 0.6, [(-float(k), title) for k, title in enumerate(groups)], grid=False)
+    wrong = {t: [c for c in cells if (c["support_f1"] or 1.0) < 1] for t, cells in groups.items()}
+    largest = max((len(wrong[t]) / len(cells) for t, cells in groups.items()), default=0.0)
+    ticks = [(t, percent(t)) for t in (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1) if t <= largest + 0.1]
+    panel = Panel(Axis(0.0, max(1.1 * largest, 0.1), ticks), up, "Share of laws with a wrong term", width=1064,
+                  height=22 * len(groups) + 52, left=330)  # fmt: skip
+    for line, (title, cells) in enumerate(groups.items()):
+        sure = sum(c["status"] == "identified" for c in wrong[title]) / len(cells)
+        share = len(wrong[title]) / len(cells)
+        for name, ends, colour in (
+            ("marked", (0.0, share - sure), MARKED),
+            ("not marked", (share - sure, share), BROKEN),
+        ):
+            if ends[1] > ends[0]:
+                tip = f"{title}\nwrong and {name}: {ends[1] - ends[0]:.1%} of {len(cells)} laws"
+                panel.stretch(ends, -line, colour, name=name, tall=14, tip=tip)
+    return panel
+
+
+MARKED = "#7f8a9b"
+TRUST_KEYS = (Key("wrong, and marked as not identified", MARKED), Key("wrong, and not marked", BROKEN))
 
 
 # --- the theorem ----------------------------------------------------------------------------------------------------
@@ -211,61 +230,72 @@ def regressions(results: Results) -> list[Record]:
     return [{**entry, "task": c["task"], "setting": setting_title(c)} for c in cells for entry in c["theorem"]]
 
 
-def bound_figure(entries: Sequence[Record]) -> go.Figure:
+def bound_panels(entries: Sequence[Record]) -> list[Panel]:
     """The bound against the true error, apart where the conditions hold and where they fail, and κ by columns."""
     drawn = [e for e in entries if e["bound"] and e["error"]]
-    words = {True: "<b>conditions hold</b>: bound against error", False: "<b>conditions fail</b>: bound against error"}
-    sides = [met for met in words if any(e["conditions"] is met for e in drawn)]
-    last = len(sides) + 1
-    titles = [*(words[met] for met in sides), "<b>κ</b> by columns"]
-    figure = panels(1, last, titles, tall=380, gap=0, horizontal_spacing=0.075)
-    errors = [e["error"] for e in drawn]
-    for j, met in enumerate(sides, start=1):
-        figure.add_trace(diagonal(min(errors) / 100, max(errors) * 100), row=1, col=j)
+    words = {True: "conditions hold: bound by error", False: "conditions fail: bound by error"}
+    errors, bounds = [e["error"] for e in drawn], [e["bound"] for e in drawn]
+    panels = []
+    for met in (met for met in words if any(e["conditions"] is met for e in drawn)):
+        axes = logarithmic(errors, "true error", most=4), logarithmic([*errors, *bounds], most=5)
+        panel = Panel(*axes, words[met], width=column_width(3), height=320).diagonal()
         some = [e for e in drawn if e["conditions"] is met]
         for name, colour in TASK_COLOURS.items():
-            group = [e for e in some if e["task"] == name and (e["holds"] or not met)]
-            figure.add_trace(_bounds(group, name, {"size": 5, "opacity": 0.5, "color": colour}), row=1, col=j)
-        broken = [e for e in some if met and not e["holds"]]
-        figure.add_trace(_bounds(broken, "does not hold", {"symbol": "x", "size": 8, "color": BROKEN}), row=1, col=j)
-        figure.update_xaxes(**log_axis(errors), title_text="true error", row=1, col=j)
-        figure.update_yaxes(**log_axis([*errors, *(e["bound"] for e in drawn)]), row=1, col=j)
+            _bounds(panel, [e for e in some if e["task"] == name and (e["holds"] or not met)], name, colour)
+        if broken := [e for e in some if met and not e["holds"]]:
+            _bounds(panel, broken, "does not hold", BROKEN)
+        panels.append(panel)
     kappas = [e for e in entries if e["kappa"]]
+    columns = sorted({e["columns"] for e in kappas})
+    across = Axis(min(columns, default=0) - 0.7, max(columns, default=1) + 0.7, [(n, str(n)) for n in columns],
+                  "columns of the library", grid=False)  # fmt: skip
+    panel = Panel(across, logarithmic([e["kappa"] for e in kappas], most=5), "κ by columns", width=column_width(3),
+                  height=320)  # fmt: skip
     for step, (task, colour) in enumerate(TASK_COLOURS.items()):
         some = [e for e in kappas if e["task"] == task]
-        side = 0.14 * (step - 1.5)  # beside each other, where systems have as many columns
-        marker = {"size": 5, "opacity": 0.5, "color": colour}
-        dots = log_dots([10 ** (e["columns"] + side) for e in some], [e["kappa"] for e in some], task, marker)
-        dots.update(x=np.log10(np.array(dots.x, float)), hovertemplate="κ = %{y:.3g}<extra>%{fullData.name}</extra>")
-        figure.add_trace(dots, row=1, col=last)
-    figure.update_yaxes(**log_axis([e["kappa"] for e in kappas]), row=1, col=last)
-    figure.update_xaxes(title_text="columns of the library", tickformat="d", row=1, col=last)
-    return dressed(figure, 430, left=48)
+        logs = np.array([[e["columns"] / 10, np.log10(e["kappa"]) / 10] for e in some]).reshape(-1, 2)
+        first, counts = thinned(logs)
+        side = 0.16 * (step - 1.5)  # beside each other, where systems have as many columns
+        tips = [f"{task}: κ = {some[k]['kappa']:.3g} ({n})" for k, n in zip(first, counts, strict=True)]
+        panel.dots([some[k]["columns"] + side for k in first], [some[k]["kappa"] for k in first], colour, name=task,
+                   symbol=TASK_SYMBOLS[task], size=5, tips=tips, opacity=0.6)  # fmt: skip
+    return [*panels, panel]
 
 
-def _bounds(entries: Sequence[Record], name: str, marker: dict) -> go.Scatter:
-    words = [f"{escape(e['task'])}, {escape(e['mode'])}<br>{escape(e['setting'])}" for e in entries]
-    return log_dots([e["error"] for e in entries], [e["bound"] for e in entries], name, marker, words)
+BOUND_KEYS = (*(Key(t, c, TASK_SYMBOLS[t]) for t, c in TASK_COLOURS.items()), Key("does not hold", BROKEN, "cross"))
 
 
-def parts_figure(entries: Sequence[Record]) -> go.Figure:
-    """The share of each part in ν, mean over regressions, a bar for each setting with the median sum at its end."""
+def _bounds(panel: Panel, entries: Sequence[Record], name: str, colour: str) -> None:
+    words = [f"{e['task']}, {e['mode']}\n{e['setting']}" for e in entries]
+    broken = name not in TASK_SYMBOLS
+    log_dots(
+        panel, [e["error"] for e in entries], [e["bound"] for e in entries], name, colour, words=words,
+        symbol=TASK_SYMBOLS.get(name, "cross"), size=9 if broken else 5, opacity=1.0 if broken else 0.55,
+    )  # fmt: skip
+
+
+def parts_of(entries: Sequence[Record]) -> dict[str, list[list[float]]]:
+    """The parts of ν of every regression that has all of them, by setting."""
     groups: dict[str, list[list[float]]] = defaultdict(list)
     for e in entries:
         parts = [e[name] for name in PARTS]
         if None not in parts and sum(parts):
             groups[e["setting"]].append(parts)
+    return groups
+
+
+def parts_panel(entries: Sequence[Record]) -> Panel:
+    """The share of each part in ν, mean over regressions, a line for each setting with the median sum at its end."""
+    groups = parts_of(entries)
     names = [*groups]
-    figure = go.Figure()
-    for k, (name, colour) in enumerate(PARTS.values()):
-        shares = [fmean(parts[k] / sum(parts) for parts in groups[s]) for s in names]
-        bar = go.Bar(x=shares, y=names, orientation="h", name=name, marker={"color": colour, "line": {"width": 0}})
-        figure.add_trace(bar.update(hovertemplate="%{x:.1%}<extra>%{fullData.name}</extra>"))
-    totals = [written(median(sum(parts) for parts in groups[s]), 2) for s in names]
-    label = go.Scatter(x=[1.01] * len(names), y=names, text=totals, mode="text", textposition="middle right")
-    figure.add_trace(label.update(hoverinfo="skip", textfont={"color": INK, "size": 12}))
-    figure.update_yaxes(autorange="reversed", showgrid=False)
-    ticks = [0, 0.25, 0.5, 0.75, 1]
-    figure.update_xaxes(range=[0, 1.1], tickvals=ticks, ticktext=[percent(t) for t in ticks], showgrid=False)
-    figure.update_layout(bargap=0.3)
-    return dressed(figure, 26 * len(names) + 60, left=330, top=8, bottom=30)
+    up = Axis(-len(names) + 0.4, 0.6, [(-float(k), n) for k, n in enumerate(names)], grid=False)
+    ticks = [(t, percent(t)) for t in (0, 0.25, 0.5, 0.75, 1)]
+    panel = Panel(Axis(0.0, 1.12, ticks), up, width=1064, height=24 * len(names) + 34, left=330)
+    for line, parts in enumerate(groups.values()):
+        start = 0.0
+        for k, (name, colour) in enumerate(PARTS.values()):
+            share = fmean(p[k] / sum(p) for p in parts)
+            panel.stretch((start, start + share), -line, colour, name=name, tall=16, tip=f"{name}: {share:.1%}")
+            start += share
+        panel.words(1.01, -line, written(median(sum(p) for p in parts), 2))
+    return panel

@@ -1,26 +1,25 @@
-"""The modes audit drawn: logs with what every method makes of them, confusions, scores, and the bound of Thm 2."""
+"""The modes audit drawn: logs with what every method makes of them, scores by task, confusions, the bound of Thm 2."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 from scipy.optimize import linear_sum_assignment
 
-from vhydro.report.page import INK
+from vhydro.report.charts import Axis, Key, Panel, column_width
 from vhydro.report.timeline import COLOURS
-from vhydro_audits.pages.drawing import BROKEN, PALE, SHARES, diagonal, dressed, level_line, panels, thinned
+from vhydro_audits.pages.drawing import BROKEN, PALE, PAPER, look, shade, thinned
 from vhydro_audits.pages.results import Place, Record, Results
-from vhydro_audits.spec import MODES, Method, power_of_ten
+from vhydro_audits.pages.tables import Line, best_peer, paper_number
+from vhydro_audits.spec import MODES, Method, Metric, power_of_ten
 
 CONFIGURATION, PROXY, REGIME = MODES.known["labels"]
 LIT, HALF = MODES.levels["occlusion"]
 REGIMES = {"free": "#b9c0cb", "impact": "#b8342a", "sustained": "#56606f"}
-UNKNOWN = "#ffffff"  # rows without a label, modes that no row has
-STRIP, SCORE = 19, 62  # pixels
+UNKNOWN = "var(--paper)"  # rows without a label, modes that no row has
+STRIP = 21  # pixels
+NAMES = 96  # pixels, of the methods' names
 GAP = 0.4  # strips, between labels and methods
 DECADES = 5.0  # of the score that are drawn; what is lower is at the edge
 SOUND = "#2563eb"
@@ -28,6 +27,7 @@ SMALLEST, NEARLY_ONE = -300.0, -0.01  # powers of ten; what is beyond is drawn a
 PROBABILITIES = {"0.9": -0.046, "0.5": -0.301, "0.1": -1.0, "10⁻³": -3.0, "10⁻¹⁰": -10.0, "10⁻³⁰": -30.0}
 PROBABILITIES |= {"10⁻¹⁰⁰": -100.0, "10⁻³⁰⁰": -300.0}
 POINT = _, BOUND, REALISED, CONDITIONS, HOLDS, EPSILON, Q_BOUND, Q_REALISED = tuple(range(8))
+SHARE_TICKS = [(0.0, "0"), (0.25, "0.25"), (0.5, "0.5"), (0.75, "0.75"), (1.0, "1")]
 
 
 def place_of(family: str, labels: str, occlusion: float = LIT) -> Place:
@@ -39,38 +39,92 @@ def ours_at(results: Results, family: str, task: str, labels: str, key: str) -> 
     return [c for c in results.at(place_of(family, labels), MODES.ours, task) if c.get(key)]
 
 
-# --- half in the dark -----------------------------------------------------------------------------------------------
+# --- methods and tasks side by side ---------------------------------------------------------------------------------
 
 
-def dark_figure(results: Results) -> go.Figure:
-    """ARI against configuration in full sight (full dot) and half hidden (ring), a panel for each family."""
-    families, methods = results.present("family"), results.methods
-    tall = 27 * len(methods) + 20
-    titles = [f"<b>{family}</b>" for family in families]
-    figure = panels(1, len(families), titles, tall=tall, gap=0, horizontal_spacing=0.04, shared_yaxes=True)
-    for j, family in enumerate(families, start=1):
+def _lines_axis(names: Sequence[str]) -> Axis:
+    """An axis of named lines, the first on top."""
+    ticks = [(-float(k), name) for k, name in enumerate(names)]
+    return Axis(-len(names) + 0.4, 0.6, ticks)
+
+
+def sight_panels(results: Results, labels: str = CONFIGURATION, metric: str = "ari") -> list[Panel]:
+    """A metric in full sight (full mark) and half hidden (ring), a panel for each family, a line for each method."""
+    methods, panels = results.methods, []
+    axis = _lines_axis([f"{m.key} (ours)" if m.kind == "ours" else m.key for m in methods])
+    for family in results.present("family"):
+        tall = 24 * len(methods) + 52
+        title = f"{MODES.metric(metric).title} · {family}"
+        panel = Panel(Axis(-0.03, 1.03, SHARE_TICKS), axis, title, width=column_width(3), height=tall, left=NAMES)
         for k, method in enumerate(methods):
-            figure.add_trace(_dumbbell(results, family, method, k), row=1, col=j)
-    figure.update_yaxes(tickvals=[*range(len(methods))], range=[len(methods) - 0.5, -0.5], showgrid=False)
-    figure.update_yaxes(ticktext=[f"<b>{m.key}</b>" if m.kind == "ours" else m.key for m in methods], col=1)
-    figure.update_xaxes(range=[-0.06, 1.04], tickvals=[0, 0.25, 0.5, 0.75, 1])
-    return dressed(figure, tall + 66, left=84, bottom=28)
+            _dumbbell(panel, results, place_of(family, labels), method, k, MODES.metric(metric))
+        panels.append(panel)
+    return panels
 
 
-def _dumbbell(results: Results, family: str, method: Method, line: int) -> go.Scatter:
-    """A ring and, on top of it, a dot for each sight that was run, and the line between them."""
-    rows = {o: results.row(place_of(family, CONFIGURATION, o), method.key) for o in (HALF, LIT)}
-    there = {o: row for o, row in rows.items() if row is not None and row.get("ari") is not None}
-    marks = {"size": [12 if o else 6 for o in there], "color": [UNKNOWN if o else method.colour for o in there]}
-    marks |= {"line": {"width": 2, "color": method.colour}, "opacity": 1}
-    words = [
-        f"ARI {row['ari']:.3f}" + (f" ± {row['ari_sem']:.2g}" if row.get("ari_sem") else "") for row in there.values()
-    ]
-    return go.Scatter(
-        x=[row["ari"] for row in there.values()], y=[line] * len(there), mode="lines+markers", marker=marks,
-        line={"color": method.colour, "width": 2.4}, name=method.key, customdata=words,
-        hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
-    )  # fmt: skip
+def _dumbbell(panel: Panel, results: Results, place: Place, method: Method, line: int, metric: Metric) -> None:
+    """A ring and, on top of it, a mark for each sight that was run, and the line between them; the paper's tick."""
+    rows = {o: results.row({**place, "occlusion": o}, method.key) for o in (HALF, LIT)}
+    there = {o: row[metric.key] for o, row in rows.items() if row is not None and row.get(metric.key) is not None}
+    drawn = look(MODES, method)
+    if len(there) == 2:
+        panel.line([*there.values()], [-float(line)] * 2, drawn.colour, name=method.key, width=2.2)
+    for o, value in there.items():
+        spread = (rows[o] or {}).get(f"{metric.key}_sem")
+        words = f"{method.key}, {'half hidden' if o else 'full sight'}: {metric.text(value)}"
+        words += f" ± {spread:.2g}" if spread else ""
+        symbol = "ring" if o else "circle"
+        panel.dots([value], [-float(line)], drawn.colour, name=method.key, symbol=symbol, size=9, tips=[words])
+    theirs = results.paper({**place, "occlusion": LIT}, method.key, metric.key)
+    if theirs is not None:
+        words = f"{method.key}, the paper’s: {metric.text(theirs)}"
+        panel.dots([theirs], [-float(line)], PAPER, name="paper", symbol="tick", size=16, tips=[words])
+
+
+SIGHT_KEYS = (
+    Key("in full sight", SOUND, "circle"),
+    Key("bodies hidden half of the time", SOUND, "ring"),
+    Key("the paper’s number", PAPER, "tick"),
+)
+
+
+def task_panels(results: Results, labels: str, metrics: Sequence[Metric]) -> list[Panel]:
+    """Ours, the best peer's and the paper's number on every task in full sight, a panel for each metric."""
+    tasks = [(f, t) for f in results.present("family") for t in results.tasks(f)]
+    panels = []
+    for metric in metrics:
+        axis, tall = _lines_axis([t for _, t in tasks]), 22 * len(tasks) + 52
+        title = f"{metric.title} · {labels} labels"
+        panel = Panel(Axis(-0.03, 1.03, SHARE_TICKS), axis, title, width=column_width(2), height=tall, left=118)
+        for k, (family, task) in enumerate(tasks):
+            _task_line(panel, results, Line(task, place_of(family, labels), task), metric, -float(k))
+        panels.append(panel)
+    return panels
+
+
+def _task_line(panel: Panel, results: Results, line: Line, metric: Metric, at: float) -> None:
+    ours = results.number(line.place, MODES.ours, metric.key, line.task)
+    peer, theirs = best_peer(results, line, metric), paper_number(results, line, MODES.ours, metric)
+    if ours is None:
+        return
+    if theirs is not None:
+        words = f"{line.name}\nthe paper’s: {metric.text(theirs)}"
+        panel.dots([theirs], [at], PAPER, name="paper", symbol="tick", size=15, tips=[words])
+    if peer is not None:
+        behind = peer[1] > ours
+        panel.line([ours, peer[1]], [at, at], BROKEN if behind else SOUND, name="gap", width=2)
+        words = f"{line.name}\nbest peer, {peer[0]}: {metric.text(peer[1])}"
+        panel.dots([peer[1]], [at], BROKEN if behind else PALE, name=peer[0], symbol="diamond", size=8, tips=[words])
+    words = f"{line.name}\n{MODES.ours} (ours): {metric.text(ours)}"
+    panel.dots([ours], [at], SOUND, name=MODES.ours, symbol="circle", size=8, tips=[words])
+
+
+TASK_KEYS = (
+    Key("ours", SOUND, "circle"),
+    Key("best peer, behind ours", PALE, "diamond"),
+    Key("best peer, ahead of ours", BROKEN, "diamond"),
+    Key("the paper’s number", PAPER, "tick"),
+)
 
 
 # --- one log --------------------------------------------------------------------------------------------------------
@@ -95,26 +149,42 @@ def class_colours(classes: Sequence[str]) -> dict[str, str]:
     return {name: COLOURS[k % len(COLOURS)] for k, name in enumerate(classes)}
 
 
-def timeline_figure(results: Results, family: str, task: str) -> go.Figure | None:
-    """The first test log of the first seed: its score, its labels, and every method's modes; None without a path."""
+def class_keys(classes: Sequence[str], *, regimes: bool = True) -> list[Key]:
+    """The legend of a timeline."""
+    keys = [Key(name, colour, soft=True) for name, colour in class_colours(classes).items()]
+    regime = [Key(f"{name} (regime, proxy)", colour, soft=True) for name, colour in REGIMES.items()] if regimes else []
+    return keys + regime
+
+
+def timeline_panel(
+    results: Results, family: str, task: str, *, width: float = 1064, only: Sequence[str] = (), labels: bool = True
+) -> Panel | None:
+    """The first test log of the first seed: its labels and every method's modes; None without a path.
+
+    `only` names the methods to be shown, if not all; without `labels` the contacts are the only truth.
+    """
     truths, found = _truth_strips(results, family, task), _method_strips(results, family, task)
+    truths = truths if labels else truths[:1]
+    found = [s for s in found if not only or s.name.split(" ")[0] in only]
     strips = [*truths, *found]
     if not strips:
         return None
-    places = [k + GAP * (k >= len(truths)) for k in range(len(strips))]
+    places = [-(k + GAP * (k >= len(truths))) for k in range(len(strips))]
     dts = [c["dt"] for c in ours_at(results, family, task, CONFIGURATION, "dt")]
-    dt = dts[0] if dts else 1.0
-    tall = round(STRIP * (places[-1] + 1))
-    figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[SCORE, tall], vertical_spacing=8 / (SCORE + tall))
-    for scored in ours_at(results, family, task, PROXY, "score")[:1]:
-        _score_panel(figure, scored, dt)
+    dt, rows = dts[0] if dts else 1.0, max(strip.path["rows"] for strip in strips)
+    up = Axis(places[-1] - 0.55, 0.55, [(p, s.name) for p, s in zip(places, strips, strict=True)], grid=False)
+    tall = round(STRIP * (1.1 - places[-1])) + 66
+    across = _seconds(dt * rows, "time (s)" if dts else "rows")
+    panel = Panel(across, up, f"{task} ({family})", width=width, height=tall, left=NAMES)
     for place, strip in zip(places, strips, strict=True):
-        figure.add_trace(_bars(strip, place, dt), row=2, col=1)
-    figure.update_xaxes(range=[0, dt * max(strip.path["rows"] for strip in strips)], showgrid=False)
-    figure.update_xaxes(ticksuffix=" s" if dts else " rows", row=2, col=1)
-    lines = {"tickvals": places, "ticktext": [s.name for s in strips], "range": [places[-1] + 0.5, -0.5]}
-    figure.update_yaxes(**lines, showgrid=False, row=2, col=1)
-    return dressed(figure, SCORE + tall + 46, left=110, top=8, bottom=26).update_layout(barmode="overlay")
+        _stretches(panel, strip, place, dt)
+    return panel
+
+
+def _seconds(length: float, title: str) -> Axis:
+    every = next((s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200) if length / s <= 10), length / 8)
+    ticks = [(k * every, f"{k * every:g}") for k in range(int(length / every) + 1)]
+    return Axis(0.0, length, ticks, title, grid=False)
 
 
 def _truth_strips(results: Results, family: str, task: str) -> list[Strip]:
@@ -123,7 +193,7 @@ def _truth_strips(results: Results, family: str, task: str) -> list[Strip]:
         for cell in ours_at(results, family, task, labels, "truth")[:1]:
             classes = cell.get("classes") or []
             colours = class_colours(classes) if labels == CONFIGURATION else REGIMES
-            name = "<b>truth</b>" if labels == CONFIGURATION else f"<b>{labels}</b>"
+            name = "truth" if labels == CONFIGURATION else labels
             words = classes or [*colours]
             strips.append(Strip(name, cell["truth"], [colours.get(w, COLOURS[0]) for w in words], words))
     return strips
@@ -132,78 +202,52 @@ def _truth_strips(results: Results, family: str, task: str) -> list[Strip]:
 def _method_strips(results: Results, family: str, task: str) -> list[Strip]:
     """Modes as they are read, each in the colour of the class that most of its rows have."""
     classes, strips = classes_of(results, family, task), []
-    for method in (m.key for m in results.methods if m.key != "no-mode"):
-        for cell in [c for c in results.at(place_of(family, CONFIGURATION), method, task) if c.get("shown")][:1]:
+    for method in (m for m in results.methods if m.key != "no-mode"):
+        for cell in [c for c in results.at(place_of(family, CONFIGURATION), method.key, task) if c.get("shown")][:1]:
             nearest = np.array(cell["confusion"]).argmax(1).tolist() if cell.get("confusion") else []
-            words = [f"{k}, mostly {classes[c] if c < len(classes) else c}" for k, c in enumerate(nearest)]
-            strips.append(Strip(method, cell["shown"], [COLOURS[c % len(COLOURS)] for c in nearest], words))
+            words = [f"mode {k}, mostly {classes[c] if c < len(classes) else c}" for k, c in enumerate(nearest)]
+            name = f"{method.key} (ours)" if method.kind == "ours" else method.key
+            strips.append(Strip(name, cell["shown"], [COLOURS[c % len(COLOURS)] for c in nearest], words))
     return strips
 
 
-def _score_panel(figure: go.Figure, cell: Record, dt: float) -> None:
-    thresholds = cell.get("thresholds") or []
-    drawn = np.log10([v for v in (*cell["score"], *thresholds) if v] or [1.0])
-    low, high = max(float(drawn.min()), float(drawn.max()) - DECADES), float(drawn.max())
-    values = [None if v is None else max(v, 10**low) for v in cell["score"]]
-    times = [round(dt * k, 4) for k in range(len(values))]
-    line = go.Scatter(x=times, y=values, mode="lines", line={"color": INK, "width": 1.2}, name="score")
-    figure.add_trace(line.update(hovertemplate="%{x:.2f} s: %{y:.3g}<extra>score</extra>"), row=1, col=1)
-    for value in thresholds:
-        level_line(figure, "y", max(value, 10**low), BROKEN, row=1)
-    few = [n for n in range(int(np.floor(low)), int(np.ceil(high)) + 1) if n % (1 + int(high - low) // 3) == 0]
-    ticks = {"tickvals": [10.0**n for n in few], "ticktext": [power_of_ten(n) for n in few]}
-    figure.update_yaxes(type="log", range=[low - 0.1, high + 0.1], **ticks, title_text="score", row=1, col=1)
-
-
-def _bars(strip: Strip, line: float | int, dt: float) -> go.Bar:
+def _stretches(panel: Panel, strip: Strip, at: float, dt: float) -> None:
     values, starts = strip.path["values"], strip.path["starts"]
-    colours = [strip.colours[v] if 0 <= v < len(strip.colours) else UNKNOWN for v in values]
-    words = [escape(str(strip.words[v])) if 0 <= v < len(strip.words) else "no label" for v in values]
-    return go.Bar(
-        base=[round(dt * s, 4) for s in starts],
-        x=[round(dt * (b - a), 4) for a, b in pairwise([*starts, strip.path["rows"]])],
-        y=[line] * len(values), orientation="h", width=0.86, name=strip.name, customdata=words,
-        marker={"color": colours, "line": {"color": UNKNOWN, "width": 0.7}},
-        hovertemplate="from %{base:.2f} s, %{customdata}<extra>%{fullData.name}</extra>",
-    )  # fmt: skip
+    for value, (first, last) in zip(values, pairwise([*starts, strip.path["rows"]]), strict=True):
+        known = 0 <= value < len(strip.colours)
+        colour, words = (strip.colours[value], strip.words[value]) if known else (UNKNOWN, "no label")
+        tip = f"{strip.name}: {words}\n{dt * first:.2f} s to {dt * last:.2f} s"
+        panel.stretch((dt * first, dt * last), at, colour, name=strip.name, tall=STRIP - 6, tip=tip, soft=True)
 
 
 # --- scores ---------------------------------------------------------------------------------------------------------
 
 
-def histogram_figure(results: Results, columns: int = 4) -> go.Figure | None:
+def histogram_panels(results: Results) -> list[Panel]:
     """Test rows by their kinematic score, a line for each true regime and a panel for each task; the thresholds."""
     found = {t: ours_at(results, f, t, PROXY, "histogram") for f in results.present("family") for t in results.tasks(f)}
-    drawn = {task: cells for task, cells in found.items() if cells}
-    if not drawn:
-        return None
-    rows = -(-len(drawn) // columns)
-    figure = panels(rows, columns, [f"<b>{t}</b>" for t in drawn], tall=185, horizontal_spacing=0.03)
-    for k, cells in enumerate(drawn.values()):
-        _histogram_panel(figure, cells, 1 + k // columns, 1 + k % columns)
-    figure.update_yaxes(showticklabels=False, rangemode="tozero", showgrid=False)
-    return dressed(figure, 185 * rows + 50, left=12, bottom=26)
+    return [_histogram_panel(task, cells) for task, cells in found.items() if cells]
 
 
-def _histogram_panel(figure: go.Figure, cells: Sequence[Record], i: int, j: int) -> None:
+def _histogram_panel(task: str, cells: Sequence[Record]) -> Panel:
     histograms = [c["histogram"] for c in cells]
     ends = [h["edges"][k] for h in histograms for k in (0, -1)]
     edges = np.linspace(min(ends), max(ends), len(histograms[0]["edges"]))
-    for name, colour in REGIMES.items():
-        counts = summed_counts(histograms, name, edges)
-        if counts.sum():
-            shares = np.append(counts / counts.sum(), 0.0).round(5)
-            line = {"color": colour, "width": 1.6, "shape": "hv"}
-            trace = go.Scatter(x=edges.round(4), y=shares, mode="lines", line=line, fill="tozeroy", name=name)
-            fill = f"rgba({', '.join(str(int(colour[k : k + 2], 16)) for k in (1, 3, 5))}, 0.22)"
-            trace.update(fillcolor=fill, hovertemplate="%{y:.1%} of its rows<extra>%{fullData.name}</extra>")
-            figure.add_trace(trace, row=i, col=j)
+    counts = {name: summed_counts(histograms, name, edges) for name in REGIMES}
+    shares = {name: np.append(c / c.sum(), 0.0) for name, c in counts.items() if c.sum()}
+    whole = list(range(int(np.ceil(edges[0])), int(np.floor(edges[-1])) + 1))
+    ticks = [(float(n), power_of_ten(n)) for n in whole[:: 1 + len(whole) // 6]]
+    high = max((float(s.max()) for s in shares.values()), default=1.0)
+    panel = Panel(Axis(float(edges[0]), float(edges[-1]), ticks, grid=False), Axis(0.0, 1.05 * high), task,
+                  width=column_width(4), height=150)  # fmt: skip
+    for name, some in shares.items():
+        x, y = np.repeat(edges, 2)[1:-1].tolist(), np.repeat(some[:-1], 2).tolist()
+        panel.area(x, [0.0] * len(x), y, REGIMES[name], opacity=0.25)
+        panel.line(x, y, REGIMES[name], name=name, width=1.5, dash={"impact": "4 2"}.get(name, ""))
     limits = np.array([c["thresholds"] for c in cells if len(c.get("thresholds") or []) == 2])
     for value in np.log10(np.maximum(np.median(limits, axis=0), 10 ** edges[0])) if len(limits) else []:
-        level_line(figure, "x", float(value), INK, row=i, col=j)
-    whole = list(range(int(np.ceil(edges[0])), int(np.floor(edges[-1])) + 1))
-    ticks = whole[:: 1 + len(whole) // 6]
-    figure.update_xaxes(tickvals=ticks, ticktext=[power_of_ten(n) for n in ticks], showgrid=False, row=i, col=j)
+        panel.rule("x", float(value))
+    return panel
 
 
 def summed_counts(histograms: Sequence[Mapping], name: str, edges: np.ndarray) -> np.ndarray:
@@ -251,49 +295,35 @@ def _by_class(cell: Record, classes: Sequence[str]) -> np.ndarray:
     return counts[:, [cell["classes"].index(k) for k in classes]]
 
 
-def confusion_figure(results: Results, columns: int = 3) -> go.Figure | None:
+def confusion_panels(results: Results) -> list[Panel]:
     """What the rows of every found mode truly were, a panel for each task; shares of the mode's rows."""
     found = {t: summed_confusion(results, f, t) for f in results.present("family") for t in results.tasks(f)}
-    drawn = {task: some for task, some in found.items() if some is not None}
-    if not drawn:
-        return None
-    lines = max(_broken(name).count("<br>") for classes, _, _ in drawn.values() for name in classes)
-    tall = 64 + (27 + 9 * lines) * max(len(some[0]) + 1 for some in drawn.values())
-    rows, titles = -(-len(drawn) // columns), [f"<b>{t}</b>, {n} seed{'s' * (n > 1)}" for t, (_, _, n) in drawn.items()]
-    figure = panels(rows, columns, titles, tall=tall, horizontal_spacing=0.16)
-    for k, (classes, counts, _) in enumerate(drawn.values()):
-        _confusion_panel(figure, classes, counts, 1 + k // columns, 1 + k % columns)
-    figure.update_layout(coloraxis={"colorscale": SHARES, "cmin": 0, "cmax": 1, "showscale": False})
-    return dressed(figure, tall * rows + 40, left=150, bottom=26)
+    return [_confusion_panel(task, *some) for task, some in found.items() if some is not None]
 
 
-def _confusion_panel(figure: go.Figure, classes: Sequence[str], counts: np.ndarray, i: int, j: int) -> None:
+def _confusion_panel(task: str, classes: Sequence[str], counts: np.ndarray, seeds: int) -> Panel:
     kept = [k for k in range(len(counts)) if counts[k].any() or k < len(classes)]
     total = counts.sum(1, keepdims=True)
-    shares = np.divide(counts, total, out=np.full_like(counts, np.nan), where=total > 0)[kept]
-    text = [["" if np.isnan(v) else f"{100 * v:.0f}" for v in line] for line in shares]
-    hover = [[f"{n:,.0f} rows, truly {escape(name)}" for n, name in zip(counts[k], classes, strict=True)] for k in kept]
-    heat = go.Heatmap(
-        z=[[None if np.isnan(v) else round(v, 4) for v in line] for line in shares], text=text, customdata=hover,
-        texttemplate="%{text}", coloraxis="coloraxis", xgap=1, ygap=1, hovertemplate="%{customdata}<extra></extra>",
-    )  # fmt: skip
-    figure.add_trace(heat, row=i, col=j)
-    ticks = [*range(len(classes))]
-    words = [f"<b>{k + 1}</b>" for k in ticks]
-    figure.update_xaxes(tickvals=ticks, ticktext=words, tickangle=0, showgrid=False, row=i, col=j)
-    names = [*(f"{_broken(name)} <b>{k}</b>" for k, name in enumerate(classes, start=1)), "other modes"]
-    lines = {"tickvals": [*range(len(kept))], "ticktext": [names[k] for k in kept]}
-    figure.update_yaxes(**lines, autorange="reversed", showgrid=False, row=i, col=j)
+    shares = np.divide(counts, total, out=np.full_like(counts, np.nan), where=total > 0)
+    names = [*(f"{_short(name)} {k}" for k, name in enumerate(classes, start=1)), "other modes"]
+    up = _lines_axis([names[k] for k in kept])._replace(grid=False)
+    across = Axis(-0.5, len(classes) - 0.5, [(float(k), str(k + 1)) for k in range(len(classes))], grid=False)
+    title = f"{task}, {seeds} seed{'s' * (seeds > 1)}"
+    panel = Panel(across, up, title, width=column_width(3), height=26 * len(kept) + 52, left=190)
+    for line, k in enumerate(kept):
+        for c, name in enumerate(classes):
+            if not np.isnan(shares[k, c]):
+                where = (c - 0.5, c + 0.5), (-line - 0.5, -line + 0.5)
+                tip = f"{names[k]}: {counts[k, c]:,.0f} rows, truly {name}"
+                panel.box(*where, shade(float(shares[k, c])), name=task, tip=tip, soft=True, gap=1)
+                kind = "on" if shares[k, c] > 0.6 else "off"
+                panel.words(c, -line, f"{100 * shares[k, c]:.0f}", anchor="middle", kind=kind)
+    return panel
 
 
-def _broken(name: str, most: int = 18) -> str:
-    """A class's name in lines of about `most` characters."""
-    lines = [""]
-    for part in name.split(", "):
-        if lines[-1] and len(lines[-1]) + len(part) > most:
-            lines.append("")
-        lines[-1] += f", {part}" if lines[-1] else part
-    return ",<br>".join(map(escape, lines))
+def _short(name: str, most: int = 27) -> str:
+    """A class's name, its end cut where it is long."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 # --- the theorem ----------------------------------------------------------------------------------------------------
@@ -309,29 +339,32 @@ def points_of(found: Sequence[Record]) -> np.ndarray:
     return np.array([point for theorem in found for point in theorem["points"]], float).reshape(-1, len(POINT))
 
 
-def theorem_figure(results: Results) -> go.Figure | None:
+def theorem_panels(results: Results) -> list[Panel]:
     """The bound of Thm 2 against the realised misassignment of held-out segments; above the line it holds."""
     found = {f: points_of(theorems(results, f)) for f in results.present("family")}
-    points = {family: some for family, some in found.items() if len(some)}
-    if not points:
-        return None
-    titles = [f"<b>{family}</b>, {len(some):,} segments" for family, some in points.items()]
-    figure = panels(1, len(points), titles, tall=340, gap=0, horizontal_spacing=0.06)
     ends = drawn_at(np.array([SMALLEST, NEARLY_ONE])).tolist()
-    for j, some in enumerate(points.values(), start=1):
-        figure.add_trace(diagonal(*ends), row=1, col=j)
+    ticks = [*zip(drawn_at(np.array([*PROBABILITIES.values()])).tolist(), PROBABILITIES, strict=True)]
+    panels = []
+    for family, some in found.items():
+        if not len(some):
+            continue
+        axis = Axis(ends[0] - 0.12, ends[1] + 0.12, ticks)
+        across = axis._replace(title="realised misassignment", ticks=ticks[::2])
+        title = f"{family}: the bound, {len(some):,} segments"
+        panel = Panel(across, axis, title, width=column_width(3), height=320).diagonal()
         met, holds = some[:, CONDITIONS] == 1, some[:, HOLDS] == 1
-        dot, cross = {"size": 5, "opacity": 0.6}, {"symbol": "x", "size": 8, "color": BROKEN}
-        groups = {"conditions fail": (dot | {"color": PALE}, ~met)}
-        groups |= {"conditions hold": (dot | {"color": SOUND}, met & holds), "does not hold": (cross, met & ~holds)}
-        for name, (marker, which) in groups.items():
-            figure.add_trace(_segments(some[which], name, marker), row=1, col=j)
-    ticks = drawn_at(np.array([*PROBABILITIES.values()])).tolist()
-    axis = {"range": [ends[0] - 0.12, ends[1] + 0.12], "tickvals": ticks, "ticktext": [*PROBABILITIES]}
-    figure.update_xaxes(**axis, tickangle=0, title_text="realised misassignment")
-    figure.update_yaxes(**axis)
-    figure.update_yaxes(title_text="bound", col=1)
-    return dressed(figure, 390, left=56)
+        _segments(panel, some[~met], "conditions fail", PALE, "ring")
+        _segments(panel, some[met & holds], "conditions hold", SOUND, "circle")
+        _segments(panel, some[met & ~holds], "does not hold", BROKEN, "cross")
+        panels.append(panel)
+    return panels
+
+
+THEOREM_KEYS = (
+    Key("conditions hold", SOUND, "circle"),
+    Key("conditions fail", PALE, "ring"),
+    Key("conditions hold and the bound does not", BROKEN, "cross"),
+)
 
 
 def drawn_at(powers: np.ndarray) -> np.ndarray:
@@ -339,9 +372,12 @@ def drawn_at(powers: np.ndarray) -> np.ndarray:
     return -np.log10(-np.clip(powers, SMALLEST, NEARLY_ONE))
 
 
-def _segments(points: np.ndarray, name: str, marker: dict) -> go.Scatter:
+def _segments(panel: Panel, points: np.ndarray, name: str, colour: str, symbol) -> None:
+    if not len(points):
+        return
     places = drawn_at(np.nan_to_num(points[:, [REALISED, BOUND]], nan=SMALLEST))
     first, counts = thinned(places / float(np.ptp(drawn_at(np.array([SMALLEST, NEARLY_ONE])))))
-    x, y = places[first].astype(np.float32).reshape(-1, 2).T
-    hover = "%{customdata} segments<extra>%{fullData.name}</extra>"
-    return go.Scatter(x=x, y=y, mode="markers", name=name, marker=marker, customdata=counts, hovertemplate=hover)
+    x, y = places[first].reshape(-1, 2).T.tolist()
+    tips = [f"{n} segment{'s' * (n != 1)}: {name}" for n in counts.tolist()]
+    size = {"cross": 9.0}.get(symbol, 5.0)
+    panel.dots(x, y, colour, name=name, symbol=symbol, size=size, tips=tips, opacity=0.75 if symbol != "cross" else 1)

@@ -6,11 +6,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
-from vhydro.report.page import INK, SHADE
-from vhydro_audits.pages.drawing import BROKEN, PALE, diagonal, dressed, log_axis, log_dots, panels, thinned
-from vhydro_audits.pages.levels import level_figure
+from vhydro.report.charts import Axis, Key, Panel, column_width, logarithmic, straight
+from vhydro_audits.pages.drawing import BROKEN, PALE, log_dots, look
+from vhydro_audits.pages.levels import level_panels
 from vhydro_audits.pages.results import Place, Record, Results
 from vhydro_audits.spec import SUPPORT, Metric
 
@@ -18,14 +17,23 @@ LEVELS = SUPPORT.levels["occlusion"]
 HARDEST = LEVELS[-1]
 PLAIN = "plain"  # of few methods and tasks: it shows a loss and is in no comparison
 NOMINAL = tuple(round(0.05 * k, 2) for k in range(1, 20))  # of the intervals whose coverage a cell holds
-DRAWN = [SUPPORT.metric(k) for k in ("nll", "cov90", "ece", "ess", "relative_weight_variance")]
+CALIBRATION = [SUPPORT.metric(k) for k in ("cov90", "ece", "nll")]
+WEIGHTS = [SUPPORT.metric(k) for k in ("ess", "relative_weight_variance")]
 HIDDEN = [SUPPORT.metric(k) for k in ("nll_hidden", "cov90_hidden", "ece_hidden", "lost")]
 GATE = [SUPPORT.metric(k) for k in ("mixing", "certified", "pareto_bad", "realised_variance")]
 SAMPLING_ERRORS = 3.0  # a cell may be above its bound by this many standard errors of its 32 draws
 FILMED = ("no-support", "adaptive", "two-sided")
 NEGLIGIBLE = 0.1  # of an equal share of the weight: such a particle is drawn pale
-PIXEL = 1 / 150  # of a film's panel
 CONTACT = "#64748b"
+HIDDEN_SPAN = "var(--shade)"
+FILM_KEYS = (
+    Key("hidden", "var(--hairline)", soft=True),
+    Key("in contact", CONTACT),
+    Key("truth", "var(--ink)", "", "", 2.0),
+    Key("particle, in the method’s colour", "#2563eb", "circle"),
+    Key("particle with hardly any weight", PALE, "circle"),
+    Key("lost", BROKEN, "cross"),
+)
 
 Setting = tuple[str, str]  # a family and a regime
 
@@ -45,10 +53,13 @@ def settings_of(results: Results) -> list[Setting]:
     return [(f, r) for f in results.present("family") for r in regimes(results) if (f, r) in there]
 
 
-def occlusion_figure(results: Results, settings: Sequence[Setting], metrics: Sequence[Metric]) -> go.Figure:
-    """Metrics against occlusion, a row of panels for each family and regime."""
+def occlusion_panels(
+    results: Results, settings: Sequence[Setting], metrics: Sequence[Metric], columns: int = 3
+) -> list[Panel]:
+    """Metrics against occlusion, a panel for each family, regime and metric."""
     rows = {f"{f}, {r}": [p for p in results.settings if (p["family"], p["regime"]) == (f, r)] for f, r in settings}
-    return level_figure(results, rows, metrics, "occlusion", paper=[m.key for m in SUPPORT.methods])
+    paper = [m.key for m in SUPPORT.methods]
+    return level_panels(results, rows, metrics, "occlusion", paper=paper, columns=columns)
 
 
 # --- certificates ---------------------------------------------------------------------------------------------------
@@ -62,52 +73,45 @@ def above_bound(cell: Record) -> bool | None:
     return realised > bound + SAMPLING_ERRORS * (cell["bound_realised_se"] or 0.0)
 
 
-def certificate_figure(results: Results) -> go.Figure:
-    """Bound against realised variance, a dot for each cell; above the line the bound holds."""
-    settings = settings_of(results)
-    figure = panels(1, len(settings), [f"<b>{f}</b><br>{r}" for f, r in settings], tall=300, horizontal_spacing=0.05)
+def certificate_panels(results: Results) -> list[Panel]:
+    """Bound against realised variance, a dot for each cell and a panel for each family; above the line it holds."""
     there = [c for c in results.cells if (c["bound"] or 0.0) > 0 and (c["bound_realised"] or 0.0) > 0]
     realised, bounds = ([c[key] for c in there] for key in ("bound_realised", "bound"))
-    for j, setting in enumerate(settings, start=1):
-        if there:
-            figure.add_trace(diagonal(min(realised) / 10, max(*realised, *bounds) * 10), row=1, col=j)
-        cells = [c for c in there if (c["family"], c["regime"]) == setting]
-        groups = [(m.key, {"size": 4, "opacity": 0.6, "color": m.colour}, [c for c in cells if c["method"] == m.key])
-                  for m in results.methods]  # fmt: skip
-        groups += [
-            ("above its bound", {"symbol": "x", "size": 8, "color": BROKEN}, [c for c in cells if above_bound(c)])
-        ]
-        for name, marker, some in groups:
+    panels = []
+    for family in results.present("family"):
+        across, up = logarithmic(realised, "realised variance", most=5), logarithmic([*bounds, *realised], most=5)
+        panel = Panel(across, up, f"{family}: the bound, by the realised variance", width=column_width(2), height=300)
+        cells = [c for c in there if c["family"] == family]
+        for method in reversed(results.methods):
+            some, drawn = [c for c in cells if c["method"] == method.key], look(SUPPORT, method)
             if some:
-                dots = log_dots([c["bound_realised"] for c in some], [c["bound"] for c in some], name, marker)
-                figure.add_trace(dots, row=1, col=j)
-    figure.update_xaxes(**log_axis(realised, most=3), tickangle=0, title_text="realised variance")
-    figure.update_yaxes(**log_axis([*bounds, *realised]))
-    figure.update_yaxes(title_text="bound", col=1)
-    return dressed(figure, 360, left=52, top=42)
+                log_dots(panel, [c["bound_realised"] for c in some], [c["bound"] for c in some], method.name,
+                         drawn.colour, symbol=drawn.symbol, size=5)  # fmt: skip
+        if broken := [c for c in cells if above_bound(c)]:
+            log_dots(panel, [c["bound_realised"] for c in broken], [c["bound"] for c in broken], "above its bound",
+                     BROKEN, symbol="cross", size=9, opacity=1)  # fmt: skip
+        panels.append(panel.diagonal())
+    return panels
 
 
 # --- coverage -------------------------------------------------------------------------------------------------------
 
 
-def reliability_figure(results: Results) -> go.Figure:
+def reliability_panels(results: Results) -> list[Panel]:
     """Empirical against nominal coverage at the hardest level; on the line a belief is as sure as it should be."""
-    settings = settings_of(results)
-    figure = panels(1, len(settings), [f"<b>{f}</b><br>{r}" for f, r in settings], tall=300, horizontal_spacing=0.05)
-    for j, setting in enumerate(settings, start=1):
-        figure.add_trace(diagonal(0.0, 1.0), row=1, col=j)
-        for method in results.methods:
+    ticks = [(0.0, "0"), (0.5, "0.5"), (1.0, "1")]
+    panels = []
+    for setting in settings_of(results):
+        axes = Axis(0, 1, ticks, "nominal"), Axis(0, 1, ticks)
+        panel = Panel(*axes, f"{', '.join(setting)}: share inside", width=column_width(3), height=240).diagonal()
+        for method in reversed(results.methods):
             if shares := mean_coverage(results, place_of(*setting), method.key):
-                line = {"color": method.colour, "width": 3 if method.kind == "ours" else 1.6}
-                marker, hover = {"symbol": method.symbol, "size": 4}, "nominal %{x:.0%}: %{y:.1%}"
-                trace = go.Scatter(x=NOMINAL, y=np.round(shares, 4), mode="lines+markers", line=line, marker=marker)
-                trace.update(name=method.key, hovertemplate=hover + "<extra>%{fullData.name}</extra>")
-                figure.add_trace(trace, row=1, col=j)
-    ticks = [0, 0.5, 1]
-    figure.update_xaxes(range=[0, 1], tickvals=ticks, title_text="nominal")
-    figure.update_yaxes(range=[0, 1.02], tickvals=ticks)
-    figure.update_yaxes(title_text="empirical", col=1)
-    return dressed(figure, 340, left=52, top=42)
+                drawn = look(SUPPORT, method)
+                tips = [f"{method.name}\nnominal {n:.0%}: {v:.1%}" for n, v in zip(NOMINAL, shares, strict=True)]
+                panel.line(NOMINAL, shares, drawn.colour, name=method.name, width=drawn.width, dash=drawn.dash)
+                panel.dots(NOMINAL, shares, drawn.colour, name=method.name, symbol=drawn.symbol, size=4.5, tips=tips)
+        panels.append(panel)
+    return panels
 
 
 def mean_coverage(results: Results, place: Place, method: str) -> list[float]:
@@ -157,73 +161,65 @@ def reels(results: Results) -> list[Reel]:
     return [max(some, key=lambda reel: len(reel.films)) for some in families if some]
 
 
-def reel_figure(reel: Reel) -> go.Figure:
-    """The particles of each method on the same log, one panel below the other."""
+def reel_panels(reel: Reel, methods: Sequence[str] = FILMED, *, columns: int = 3) -> list[Panel]:
+    """The particles of each method on the same log, side by side."""
     colours = {m.key: m.colour for m in SUPPORT.methods}
-    shown = [m for m in FILMED if m in reel.films]
-    titles = [f"<b>{m}</b>: {reel.cell['film']['channel']}" for m in shown]
-    figure, reach = panels(len(shown), 1, titles, tall=190, gap=34, shared_xaxes=True), _reach([*reel.films.values()])
-    for panel, method in enumerate(shown, start=1):
-        _film_panel(figure, panel, reel.films[method], colours[method], reach)
-    figure.update_yaxes(range=reach, showgrid=False)
-    figure.update_xaxes(**_seconds(reel.cell["film"]["dt"], len(reel.films[shown[0]].truth)), showgrid=False)
-    figure.update_xaxes(title_text="time (s)", row=len(shown))
-    return dressed(figure, 190 * len(shown) + 60, left=52)
+    low, high = _reach([*reel.films.values()])
+    dt, panels = reel.cell["film"]["dt"], []
+    for method in (m for m in methods if m in reel.films):
+        film = reel.films[method]
+        seconds = straight([0.0, dt * (len(film.truth) - 1)], "time (s)", most=6, grid=False)
+        seconds = seconds._replace(low=-0.5 * dt, high=dt * (len(film.truth) - 0.5))
+        up = straight([low, high], most=4)._replace(low=low, high=high)
+        title = f"{method}: {reel.cell['film']['channel']}"
+        panels.append(
+            _film_panel(
+                Panel(seconds, up, title, width=column_width(columns), height=236 if columns < 4 else 200),
+                film,
+                dt,
+                colours[method],
+            )
+        )
+    return panels
 
 
-def _reach(films: list[Film]) -> list[float]:
+def _reach(films: list[Film]) -> tuple[float, float]:
     """The truth and nearly all particles, with room; a far stray does not flatten the rest."""
     truth = np.concatenate([film.truth for film in films])
     clouds = np.concatenate([film.particles.ravel() for film in films])
     low = min(np.nanmin(truth), np.nanpercentile(clouds, 0.5))
     high = max(np.nanmax(truth), np.nanpercentile(clouds, 99.5))
     room = 0.12 * (high - low) or 1.0
-    return [float(low - room), float(high + room)]
+    return float(low - room), float(high + room)
 
 
-def _film_panel(figure: go.Figure, panel: int, film: Film, colour: str, reach: Sequence[float]) -> None:
-    truth = go.Scatter(y=film.truth.astype(np.float32), mode="lines", line={"color": INK, "width": 1.6})
-    for trace in (
-        *_clouds(film, colour, reach[1] - reach[0]),
-        truth.update(hovertemplate="%{y:.3g}<extra>truth</extra>"),
-    ):
-        figure.add_trace(trace, row=panel, col=1)
-    for values, top, shade in ((film.hidden, 1.0, SHADE), (film.contact, 0.035, CONTACT)):
-        for first, last in spans(values):  # a hidden span over the whole height, a contact along the bottom
-            figure.add_shape(
-                type="rect", x0=first - 0.5, x1=last + 0.5, y0=0, y1=top, yref="y domain", fillcolor=shade,
-                line_width=0, layer="below", row=panel, col=1,
-            )  # fmt: skip
+def _film_panel(panel: Panel, film: Film, dt: float, colour: str) -> Panel:
+    for first, last in spans(film.hidden):
+        panel.box(((first - 0.5) * dt, (last + 0.5) * dt), (panel.y.low, panel.y.high), HIDDEN_SPAN, name="hidden")
+    foot = panel.y.low + 0.02 * (panel.y.high - panel.y.low)
+    for first, last in spans(film.contact):
+        span = ((first - 0.5) * dt, (last + 0.5) * dt)
+        panel.stretch(
+            span, foot, CONTACT, name="contact", tall=6, tip=f"in contact from {span[0]:.2f} s to {span[1]:.2f} s"
+        )
+    _clouds(panel, film, dt, colour)
+    times = (dt * np.arange(len(film.truth))).tolist()
+    panel.line(times, film.truth.tolist(), "var(--ink)", name="truth", width=1.7)
     if film.lost_at is not None:
-        truth_there = float(film.truth[film.lost_at])
-        below = truth_there > (np.nanmin(film.truth) + np.nanmax(film.truth)) / 2
-        figure.add_annotation(
-            x=film.lost_at, y=truth_there, row=panel, col=1, text="<b>lost</b>", ax=0, ay=36 if below else -36,
-            arrowhead=2, arrowwidth=1.4, arrowcolor=INK, font={"color": INK, "size": 12},
-        )  # fmt: skip
+        at, truth = dt * film.lost_at, float(film.truth[film.lost_at])
+        above = truth < (panel.y.low + panel.y.high) / 2
+        panel.dots([at], [truth], BROKEN, name="lost", symbol="cross", size=11, tips=[f"lost at {at:.2f} s"])
+        panel.words(at, truth, "lost", anchor="middle", kind="title", shift=(0, -16 if above else 18))
+    return panel
 
 
-def _clouds(film: Film, colour: str, tall: float) -> list[go.Scatter]:
+def _clouds(panel: Panel, film: Film, dt: float, colour: str) -> None:
     """Particles that carry weight in the method's colour, those that hardly do pale and below."""
     weights = film.weights
-    steps = np.broadcast_to(np.arange(len(weights))[:, None], weights.shape)
+    steps = np.broadcast_to(dt * np.arange(len(weights))[:, None], weights.shape)
     heavy = weights >= NEGLIGIBLE * np.nansum(weights, axis=1, keepdims=True) / weights.shape[1]
-    traces = []
-    for paint, on in ((PALE, ~heavy), (colour, heavy)):
-        x, y = steps[on], film.particles[on]
-        first, _ = thinned(np.column_stack([x, y / tall]), same=PIXEL)
-        mark = {"size": 3.5, "color": paint, "opacity": 0.5}
-        trace = go.Scatter(x=x[first].astype(np.uint16), y=y[first].astype(np.float32), mode="markers", marker=mark)
-        traces.append(trace.update(hoverinfo="skip"))
-    return traces
-
-
-def _seconds(dt: float, steps: int) -> dict:
-    """An axis of steps with about eight ticks in seconds."""
-    length = dt * steps
-    every = next((s for s in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0) if length / s <= 10), length / 8)
-    seconds = np.arange(0.0, length, every)
-    return {"tickvals": seconds / dt, "ticktext": [f"{s:.3g}" for s in seconds], "range": [-0.5, steps - 0.5]}
+    for name, paint, on in (("light", PALE, ~heavy), ("heavy", colour, heavy)):
+        panel.cloud(steps[on].tolist(), film.particles[on].tolist(), paint, name=name, size=3.2, opacity=0.45)
 
 
 def spans(values: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -5,7 +5,7 @@ from html import escape
 from math import hypot
 from typing import NamedTuple
 
-from vhydro.report.page import folded, table_html
+from vhydro.report.page import Score, folded, table_html
 from vhydro_audits.pages.results import Place, Results
 from vhydro_audits.spec import Metric
 
@@ -104,6 +104,80 @@ def number_html(results: Results, metric: Metric, line: Line, method: str, best:
     note = "" if spread is None else f" title='± {spread:.2g} ({spec.spread.upper()})'"
     theirs = results.paper(line.place, method, metric.key, line.task)
     return f"<span{mark}{note}>{text}</span>" + ("" if theirs is None else f"<i>{metric.text(theirs)}</i>")
+
+
+def mark(better: float | int, whom: str) -> str:
+    """`▲ better than hmm`: never by colour alone."""
+    if better > 0:
+        return f"<span class='verdict good'>▲ better than {escape(whom)}</span>"
+    if better < 0:
+        return f"<span class='verdict wrong'>▼ worse than {escape(whom)}</span>"
+    return f"<span class='verdict'>= level with {escape(whom)}</span>"
+
+
+def best_peer(results: Results, line: Line, metric: Metric) -> tuple[str, float] | None:
+    """The best peer's name and number; where an audit has no peers, the best of all that are not ours."""
+    spec = results.spec
+    peers = [m.key for m in spec.methods if m.kind == "peer"] or spec.rivals
+    found = results.best(line.place, metric, peers, line.task)
+    return None if found is None else (next(m.name for m in spec.methods if m.key == found[0]), found[1])
+
+
+def verdict(results: Results, line: Line, metric: Metric) -> str:
+    """Ours against the paper's number and the best peer's, in words."""
+    ours = results.number(line.place, results.spec.ours, metric.key, line.task)
+    if ours is None or not metric.ranked:
+        return ""
+    theirs, peer = paper_number(results, line, results.spec.ours, metric), best_peer(results, line, metric)
+    beside = [("the paper", theirs)] * (theirs is not None) + ([peer] if peer else [])
+    gaps = [(whom, metric.merit(ours) - metric.merit(v)) for whom, v in beside if v is not None]
+    sides = [(whom, (gap > 0) - (gap < 0)) for whom, gap in gaps]
+    if len(sides) == 2 and sides[0][1] == sides[1][1]:
+        return mark(sides[0][1], "both")
+    return ", ".join(mark(side, whom) for whom, side in sides)
+
+
+def scores_of(results: Results, line: Line, metric: Metric, what: str = "") -> list[Score]:
+    """Ours, the paper's and the best peer's number beside each other."""
+    ours = results.number(line.place, results.spec.ours, metric.key, line.task)
+    theirs, peer = paper_number(results, line, results.spec.ours, metric), best_peer(results, line, metric)
+    if ours is None:
+        return []
+    found = [Score(f"{what or metric.title}: ours", metric.text(ours), verdict(results, line, metric), True)]
+    found += [Score("the paper’s", metric.text(theirs))] if theirs is not None else []
+    kind = "best peer" if any(m.kind == "peer" for m in results.spec.methods) else "best of the others"
+    return found + ([Score(f"{kind}: {peer[0]}", metric.text(peer[1]))] if peer else [])
+
+
+def claim_table(results: Results, lines: Sequence[Line], metrics: Sequence[Metric], caption: str = "") -> str:
+    """Line by line our number, the paper's, the best peer's, and whether ours is better or worse."""
+    pairs = [(line, metric) for line in lines for metric in metrics]
+    there = [(n, m) for n, m in pairs if results.number(n.place, results.spec.ours, m.key, n.task) is not None]
+    if not there:
+        return ""
+    ours = next(m.name for m in results.spec.methods if m.key == results.spec.ours)
+    peers = "best peer" if any(m.kind == "peer" for m in results.spec.methods) else "best of the others"
+    published = any(paper_number(results, line, results.spec.ours, metric) is not None for line, metric in there)
+    alone = len(lines) == 1
+    body = [_claim(results, line, metric, alone, len(metrics) > 1, published) for line, metric in there]
+    head = ["", f"ours<br>({escape(ours)})", *["paper"] * published, peers, "ours is"]
+    title = [lines[0].name] * alone + [caption] * bool(caption)
+    title += [] if published else ["the paper has no numbers of this kind"]
+    return table_html(head, body, kind="claims", caption="; ".join(title))
+
+
+def _claim(results: Results, line: Line, metric: Metric, alone: bool, several: bool, published: bool) -> list[str]:
+    """One line of a table of claims."""
+    spec = results.spec
+    value = results.number(line.place, spec.ours, metric.key, line.task)
+    theirs, peer = paper_number(results, line, spec.ours, metric), best_peer(results, line, metric)
+    spread = results.number(line.place, spec.ours, f"{metric.key}_{spec.spread}", line.task)
+    near = "" if spread is None else f" <small>± {spread:.2g}</small>"
+    name = metric.title if alone else f"{line.name}, {metric.title}" if several else line.name
+    beside = "–" if peer is None else f"{metric.text(peer[1])}<br><small>{escape(peer[0])}</small>"
+    beside = beside.replace("<br>", " ") if peer and len(peer[0]) < 14 else beside
+    paper = [metric.text(theirs)] * published
+    return [escape(name), f"<b>{metric.text(value)}</b>{near}", *paper, beside, verdict(results, line, metric)]
 
 
 def folded_tables(results: Results, lines: Sequence[Line], metrics: Sequence[Metric]) -> str:
