@@ -13,7 +13,7 @@ from vhydro.views.contact import ContactView, contact_view
 from vhydro_audits import modes, modes_paths
 from vhydro_audits.modes import CHOSEN, FIXED, LABELS, Labels, ModesAuditConfig, groups, run_modes_audit, table, work
 from vhydro_audits.modes_conditions import CLEAN, FEW, HIDDEN, NOISE, SLOW, Parts, changed, hidden, offered, thinned
-from vhydro_audits.modes_paths import VALIDATION, Logs, bridged, found_paths
+from vhydro_audits.modes_paths import PEERS, VALIDATION, Logs, bridged, found_paths
 from vhydro_audits.modes_theorem import modes_of, stretches
 from vhydro_audits.spec import MODES
 from vhydro_audits.summary import summary_rows
@@ -111,11 +111,12 @@ def test_labels_reach_nothing_but_scores_and_the_count_that_changes_is_told(foun
         part: {name: [random.permutation(x) for x in own] for name, own in kinds.items()}
         for part, kinds in truth.items()
     }
-    again = found_paths(logs, 2, shuffled, 0, ablations=True)
-    for place, read in found.paths.items():
+    again = found_paths(logs, 2, shuffled, 0, ablations=False)
+    assert {place[1] for place in again.paths} == {"auto", *PEERS}
+    for place, read in again.paths.items():
         if place[1] != "changes":
             for name, paths in read.items():
-                for one, other in zip(paths, again.paths[place][name], strict=True):
+                for one, other in zip(paths, found.paths[place][name], strict=True):
                     np.testing.assert_array_equal(one, other)
 
 
