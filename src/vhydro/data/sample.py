@@ -1,4 +1,4 @@
-"""A few episodes of every task that the collectors can record, shipped with the package: real physics, no download."""
+"""The tasks that the collectors can record, and a few episodes of most that ship with the package: real physics."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from vhydro.data.dataset import Dataset
 from vhydro.data.read import read
 
 FOLDER = Path(__file__).parent / "samples"
-FILES = {
+SHIPPED = {
     **{
         task: f"{task}-v1.h5"
         for task in ("PickCube", "PokeCube", "PullCube", "PushCube", "StackCube", "PullCubeTool", "PegInsertionSide")
@@ -16,10 +16,13 @@ FILES = {
     "search": "SawyerSearch.hdf5",
     "bridge": "VX300SBridgeOcclusion.hdf5",
 }
+UNSHIPPED = ("StackPyramid", "PlaceSphere", "PushPair", "RegraspCube", "ToppleTower")
+FILES = {**SHIPPED, **{task: f"{task}-v1.h5" for task in UNSHIPPED}}  # as `vhydro collect` names them
 
 
 def sample(task: str) -> Dataset:
     """The shipped episodes of a ManiSkill task or a Sawyer family, contact forces included."""
-    if task not in FILES:
-        raise ValueError(f"no sample of {task!r}; there are {', '.join(FILES)}.")
-    return read(FOLDER / FILES[task])
+    if task not in SHIPPED:
+        remedy = f" Record it with `vhydro collect maniskill {task}`." if task in UNSHIPPED else ""
+        raise ValueError(f"no sample of {task!r}; there are {', '.join(SHIPPED)}.{remedy}")
+    return read(FOLDER / SHIPPED[task])
