@@ -410,6 +410,7 @@ def _report(
         tried = ", ".join(f"{t.modes}: {t.validation:.2f}" for t in found.tried)
         lines.append(f"modes tried, held-out log likelihood a row: {tried}")
     lines += [f"  mode {i}: {name}" for i, name in enumerate(found.names)]
+    lines += found.notes
     if len(found.names) == 1:
         lines.append("one mode: the logs give no evidence for more")
     if found.collapsed:

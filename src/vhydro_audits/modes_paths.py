@@ -18,20 +18,22 @@ from vhydro.learning.start import AUTO
 from vhydro.model import HybridModel
 from vhydro.modes.metrics import change_points
 from vhydro.modes.readings import readings, regime_of
-from vhydro.occlusion import occlude, straight_lines
+from vhydro.occlusion import straight_lines
 from vhydro.proposal import ModeProposal, mode_proposal
 from vhydro.smoother import smooth
 from vhydro.training import Parts, TrainingConfig, fit
-from vhydro.views.contact import MACHINE, ContactView, contact_view
-from vhydro_audits.baselines.segmenters import ar_hmm, changes, gaussian_hmm, slds
+from vhydro.views.contact import ContactView, contact_view
+from vhydro_audits.baselines.segmenters import ar_hmm, changes, gaussian_hmm, hdp_hmm, slds
 from vhydro_audits.labels.proxy import differences
 
-LEVELS = (0.0, 0.5)  # of the test logs; every method learns in full sight
 READINGS = ("modes", "touching", "contact", "regime")  # as they are, and what they mean; see `vhydro.modes.readings`
-METHODS = ("full", "auto", "particles", "no-support", "no-mode", "hmm", "ar-hmm", "slds", "changes")
+OURS = ("auto", "full", "particles", "no-support", "no-mode")
+PEERS = ("hmm", "ar-hmm", "slds", "hdp-hmm", "changes")
+TOLD = "told"  # a peer that was told the number of configurations, and not ours
 PARTICLES, TRAJECTORIES, GUIDE_STEPS = 64, 32, 80
 REFINEMENT = Refinement()  # as a user has it
-VALIDATION = "validation"  # where readings are chosen; beside it, test logs at every level
+VALIDATION = "validation"  # where readings are chosen; beside it, test logs in every condition
+HALF = 0.5  # of the time hidden
 
 Paths = list[np.ndarray]
 Read = dict[str, Paths]  # by reading
@@ -39,46 +41,57 @@ Truth = dict[str, dict[str, Paths]]  # of validation and test logs, by the kind 
 
 
 class Logs(NamedTuple):
-    """One division of a task's logs, without labels."""
+    """One division of a task's logs, without labels; those to test by their condition."""
 
     train: list[Episode]
     validation: list[Episode]
-    test: list[Episode]
+    test: dict[str, list[Episode]]
 
 
 class Found(NamedTuple):
-    """What every method says of validation logs, and of test logs at every level; and ours in full."""
+    """What every method says of validation logs, and of test logs in every condition; and ours in full."""
 
-    paths: dict[tuple[float | str, str, str], Read]  # place, method, label set that it was told of
-    full: Fitted
-    beliefs: dict[float | str, list[Belief]]  # smoothed
-    seen: dict[float | str, list[Episode]]  # the logs as our view shows them
+    paths: dict[tuple[str, str, str], Read]  # place, method, and what it was told of
+    ours: Fitted  # `auto`
+    beliefs: dict[str, list[Belief]]  # smoothed
+    seen: dict[str, list[Episode]]  # the logs as our view shows them
 
 
-def found_paths(logs: Logs, count: int, truth: Truth, seed: int, burst: int) -> Found:
-    """The paths of every method. `truth` tells `changes` how many changes there are, and nothing else."""
+def found_paths(logs: Logs, count: int, truth: Truth, seed: int, *, ablations: bool) -> Found:
+    """The paths of every method. `truth` tells `changes` how many changes there are, and nothing else.
+
+    `count` is the number of configurations that the simulator's forces show: `full` is told it, and peers where a
+    reading is chosen by labels. `ablations` asks for all variants of ours.
+    """
     view = contact_view(logs.train)
-    full, auto, one = (_fitted(logs, view, modes, seed) for modes in (count, AUTO, 1))
-    raw: dict[float | str, list[Episode]] = {VALIDATION: logs.validation}
-    raw |= {o: [hidden(e, view, o, burst, seed, i) for i, e in enumerate(logs.test)] for o in LEVELS}
+    raw = {VALIDATION: logs.validation, **logs.test}
     seen = {place: [view(e) for e in episodes] for place, episodes in raw.items()}
-    paths: dict[tuple[float | str, str, str], Read] = {}
-    beliefs = {place: [full.smooth(e) for e in episodes] for place, episodes in raw.items()}
-    for place, found in beliefs.items():
-        paths[place, "full", ""] = _read(full, seen[place], [b.path for b in found])
-    for name, other in (("auto", auto), ("no-mode", one)):
-        for place, episodes in raw.items():
-            paths[place, name, ""] = _read(other, seen[place], [other.smooth(e).path for e in episodes])
-    for name, guided in _guided(full, logs, seed).items():
-        for place, episodes in seen.items():
-            paths[place, name, ""] = _read(full, episodes, guided(episodes))
-    return Found(paths | _peers(view, logs, raw, seen, count, truth, seed), full, beliefs, seen)
+    auto = _fitted(logs, view, AUTO, seed)
+    beliefs = {place: auto.smooth_all(episodes) for place, episodes in raw.items()}
+    paths = _ours("auto", auto, raw, beliefs)
+    if ablations:
+        full, one = _fitted(logs, view, count, seed), _fitted(logs, view, 1, seed)
+        for name, other in (("full", full), ("no-mode", one)):
+            paths |= _ours(name, other, raw, {place: other.smooth_all(episodes) for place, episodes in raw.items()})
+        for name, guided in _guided(full, logs, seed).items():
+            for place, episodes in seen.items():
+                paths[place, name, ""] = _read(full, episodes, guided(episodes))
+    return Found(paths | _peers(view, logs, raw, seen, (len(auto.names), count), truth, seed), auto, beliefs, seen)
+
+
+def _ours(name: str, model: Fitted, raw: dict[str, list[Episode]], beliefs) -> dict[tuple[str, str, str], Read]:
+    """The readings that a user has of every log."""
+    out = {}
+    for place, episodes in raw.items():
+        every = [model.contacts(e, b) for e, b in zip(episodes, beliefs[place], strict=True)]
+        out[place, name, ""] = {kind: [np.asarray(getattr(r, kind)) for r in every] for kind in READINGS}
+    return out
 
 
 def _fitted(logs: Logs, view: ContactView, modes: Modes, seed: int) -> Fitted:
     """What `vhydro.fit` makes of the division; its intervals are not asked for here."""
     division = Division(logs.train, logs.validation)
-    length = max(e.steps + 1 for part in logs for e in part)  # divisions of one task share a program
+    length = max(e.steps + 1 for part in logs[:2] for e in part)  # divisions of one task share a program
     options = {"refinement": REFINEMENT, "calibrate": False, "length": length}
     return fit_divisions([division], view, modes=modes, seeds=[seed], **options)[0]
 
@@ -88,29 +101,6 @@ def _read(model: Fitted, seen: Sequence[Episode], paths: Paths) -> Read:
     assert model.couples is not None
     every = [readings(p, model.couples, model.view, e) for p, e in zip(paths, seen, strict=True)]
     return {name: [np.asarray(getattr(r, name)) for r in every] for name in READINGS}
-
-
-# --- the dark -------------------------------------------------------------------------------------------------------
-
-
-def hidden(episode: Episode, view: ContactView, level: float, burst: int, seed: int, number: int) -> Episode:
-    """The log with bodies hidden in bursts, each by itself; the machine's own encoders are never in the dark."""
-    if not level:
-        return episode
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), number)
-    seen = view(episode)
-    names = [c.name for c in seen.channels if c.group not in MACHINE]
-    dark = np.isnan(occlude(seen.select(names), level, burst=burst, key=key).observations)
-    values = episode.observations.astype(np.float64)
-    for i, body in enumerate(view.bodies):
-        own = np.array([c.name.startswith(f"{body}.") for c in episode.channels])
-        values[np.ix_(dark[:, 3 * i], own)] = np.nan
-    return replace(episode, observations=values)
-
-
-def bridged(episode: Episode) -> Episode:
-    """The log with straight lines where readings are hidden."""
-    return replace(episode, observations=straight_lines(episode.observations))
 
 
 # --- ablations ------------------------------------------------------------------------------------------------------
@@ -128,7 +118,7 @@ def _guided(full: Fitted, logs: Logs, seed: int) -> dict[str, Callable[[Sequence
         frozen=("model",), settings=_settings(no_support(), 16),
     )  # fmt: skip
     start = Parts(full.model, mode_proposal(full.model, hidden=(32, 32), key=keys[0]))
-    length = max(e.steps + 1 for part in logs for e in part)  # divisions of one task share a program
+    length = max(e.steps + 1 for part in logs[:2] for e in part)  # divisions of one task share a program
     guide = fit(start, seen, held, key=keys[1], config=config, length=length, progress=False).proposal
     assert isinstance(guide, ModeProposal)
     return {name: partial(_sampled, full.model, guide, gate, keys[2]) for name, gate in gates.items()}
@@ -156,11 +146,17 @@ def _sampled(model: HybridModel, guide: ModeProposal, gate: Gate, key, seen: Seq
 # --- peers ----------------------------------------------------------------------------------------------------------
 
 
-def _peers(view: ContactView, logs: Logs, raw, seen, count: int, truth: Truth, seed: int):
+def bridged(episode: Episode) -> Episode:
+    """The log with straight lines where readings are hidden."""
+    return replace(episode, observations=straight_lines(episode.observations))
+
+
+def _peers(view: ContactView, logs: Logs, raw, seen, counts: tuple[int, int], truth: Truth, seed: int):
     """Every peer's paths. They learn from training and validation logs, which ours needs to choose by.
 
     All but the kinematic features of the HMM are our channels. Hidden readings are bridged by straight lines, but for
-    the switching system, which infers them.
+    the switching system, which infers them. `counts` are the modes that ours has found, which a peer is given without
+    labels, and the number of configurations, which it is told with them; the sticky HDP-HMM needs neither.
     """
     both, places = [*logs.train, *logs.validation], list(raw)
     known = [view(e) for e in both]
@@ -170,22 +166,24 @@ def _peers(view: ContactView, logs: Logs, raw, seen, count: int, truth: Truth, s
     values, straight = [e.observations for e in known], [e.observations for place in places for e in lit[place]]
     gappy = [e.observations for place in places for e in seen[place]]
     kinematic = [_kinematic(e) for e in both], [_kinematic(e) for place in places for e in bright[place]]
-    every = {
-        "hmm": gaussian_hmm(*kinematic, count, seed=seed),
-        "ar-hmm": ar_hmm(values, straight, count, seed=seed, inputs=drives),
-        "slds": slds(values, gappy, count, seed=seed, inputs=drives),
-    }
+    every = {("hdp-hmm", ""): hdp_hmm(values, straight, seed=seed, inputs=drives)}
+    for told, count in zip(("", TOLD), counts, strict=True):
+        every |= {
+            ("hmm", told): gaussian_hmm(*kinematic, count, seed=seed),
+            ("ar-hmm", told): ar_hmm(values, straight, count, seed=seed, inputs=drives),
+            ("slds", told): slds(values, gappy, count, seed=seed, inputs=drives),
+        }
     ends = np.cumsum([len(raw[place]) for place in places])[:-1].tolist()
     out = {
-        (place, name, ""): list(part)
+        (place, *name): list(part)
         for name, found in every.items()
         for place, part in zip(places, _parted(found, ends), strict=True)
     }
     moved = [_moved(e) for e in known]
     for place in places:
-        for name, labels in truth[VALIDATION if place == VALIDATION else "test"].items():
+        for name, labels in truth[place].items():
             told = [len(change_points(t)) for t in labels]
-            out[place, "changes", name] = changes(moved, [_moved(e) for e in lit[place]], count, told, seed=seed)
+            out[place, "changes", name] = changes(moved, [_moved(e) for e in lit[place]], counts[1], told, seed=seed)
     # Change points are clustered anew for the logs of every place: their modes have numbers of their own there.
     return {
         key: _peer_readings(path, path if key[1] == "changes" else out[VALIDATION, key[1], key[2]])

@@ -41,7 +41,7 @@ class Method(NamedTuple):
     """A method, whose it is, and how it is drawn everywhere."""
 
     key: str
-    kind: Literal["ours", "variant", "paper", "ablation", "peer"]  # the paper's are as we run them
+    kind: Literal["ours", "variant", "paper", "ablation", "peer", "ceiling"]  # the paper's are as we run them
     colour: str
     meaning: str = ""
     title: str = ""
@@ -73,6 +73,7 @@ class Spec:
     paper_where: Mapping[str, Any] = field(default_factory=dict)  # rows that may stand beside the paper's
     paper_tasks: Mapping[str, str] = field(default_factory=dict)  # the paper's names of our tasks …
     paper_families: Mapping[str, str] = field(default_factory=dict)  # … and of our families
+    paper_methods: Mapping[str, str] = field(default_factory=dict)  # … and of our methods, where its is another
     pictured: tuple[dict[str, Any], ...] = ()  # places whose cells are kept and drawn one by one
 
     @property
@@ -82,7 +83,7 @@ class Spec:
     @property
     def rivals(self) -> list[str]:
         """Every method that is not ours in some variant."""
-        return [m.key for m in self.methods if m.kind not in ("ours", "variant")]
+        return [m.key for m in self.methods if m.kind not in ("ours", "variant", "ceiling")]
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -182,20 +183,23 @@ LAWS = Spec(
 _SAWYER = ("tower", "laundry", "search", "bridge")
 _PAPER_SAWYER = {"tower": "SawyerTowerCreation", "laundry": "SawyerLaundryLayout", "search": "SawyerObjectSearch"}
 _PAPER_SAWYER |= {"bridge": "BridgeDataOcclusion"}
+_NEW = ("StackPyramid", "PlaceSphere", "PushPair", "RegraspCube", "ToppleTower")
 _MANISKILL = ("PushCube", "PokeCube", "PullCubeTool", "PegInsertionSide")
 MODES = Spec(
     name="modes",
-    families={"maniskill": _MANISKILL, "unseen": ("PickCube", "StackCube", "PullCube"), "sawyer-bridge": _SAWYER},
+    families={"maniskill": _MANISKILL, "unseen": ("PickCube", "StackCube", "PullCube"), "new": _NEW, "sawyer": _SAWYER},
     methods=(
-        Method("full", "ours", "#2563eb", "ours, told the number of modes"),
-        Method("auto", "variant", "#7fb2ff", "ours, which chooses the number of modes"),
+        Method("auto", "ours", "#2563eb", "ours, as a user has it: it chooses the number of modes"),
+        Method("full", "variant", "#7fb2ff", "ours, told the number of modes"),
         Method("particles", "variant", "#0d9488", "ours by 64 particles, a learned guide and the paper’s adaptive λ"),
         Method("no-support", "ablation", "#d9480f", "the same guide with λ = 0"),
         Method("no-mode", "ablation", "#9d174d", "one mode; heights still tell what stands on something"),
         Method("hmm", "peer", "#6b7280", "hidden Markov model on the paper’s kinematic features"),
         Method("ar-hmm", "peer", "#f2a33a", "autoregressive hidden Markov model on our channels"),
         Method("slds", "peer", "#8b5cf6", "switching linear dynamical system on our channels"),
+        Method("hdp-hmm", "peer", "#0e7490", "sticky HDP-AR-HMM on our channels, which chooses its number of modes"),
         Method("changes", "peer", "#84a23b", "change points on our channels, told how many each test log has"),
+        Method("simulator", "ceiling", "#1c1f23", "the simulator’s own contacts, held against the proxy labels"),
     ),
     metrics=(
         Metric("mode_f1", "mode F1", 1, 3, "mean over labels of the F1 with the mode matched to it, one to one"),
@@ -210,11 +214,19 @@ MODES = Spec(
         Metric("under", "under", 0, 2, "extra true segments for each found one"),
         Metric("modes", "modes", 0, 1, "how many different modes the test logs use"),
     ),
-    place=("family", "occlusion", "labels", "method"),
-    levels={"occlusion": (0.0, 0.5)},
-    known={"labels": ("configuration", "proxy", "regime")},
+    place=("family", "condition", "labels", "method", "reading"),
+    levels={},
+    known={
+        "labels": ("configuration", "proxy", "regime"),
+        "condition": (
+            "clean", "half hidden", "noise 1 mm", "noise 2 mm", "noise 5 mm", "10 Hz", "5 logs", "noisy policy",
+        ),
+        "reading": ("fixed", "validation"),
+    },
     extra=("raw_mode_f1", "raw_ari", "raw_change_point_f1", "raw_purity"),
-    paper_where={"labels": "proxy", "occlusion": 0.0},
+    paper_where={"labels": "proxy", "condition": "clean", "reading": "fixed"},
+    paper_families={"sawyer": "sawyer-bridge"},
+    paper_methods={"auto": "full", "full": ""},
     paper_tasks={**{task: f"{task}-v1" for task in _MANISKILL}, **_PAPER_SAWYER},
 )  # fmt: skip
 

@@ -70,6 +70,7 @@ def _published(spec: Spec, row: Row) -> Row | None:
         return None
     place = {name: value for name, value in row.items() if name not in spec.paper_where}
     place["family"] = spec.paper_families.get(row.get("family", ""), row.get("family"))
+    place["method"] = spec.paper_methods.get(row.get("method", ""), row.get("method"))
     if "task" in row:
         place["task"] = spec.paper_tasks.get(row["task"])
     return published_row(place, published())

@@ -11,8 +11,9 @@ from vhydro.fitting import Refinement
 from vhydro.learning import contact_modes
 from vhydro.views.contact import ContactView, contact_view
 from vhydro_audits import modes, modes_paths
-from vhydro_audits.modes import LABELS, Labels, ModesAuditConfig, groups, run_modes_audit, table, work
-from vhydro_audits.modes_paths import LEVELS, METHODS, VALIDATION, Logs, bridged, found_paths, hidden
+from vhydro_audits.modes import CHOSEN, FIXED, LABELS, Labels, ModesAuditConfig, groups, run_modes_audit, table, work
+from vhydro_audits.modes_conditions import CLEAN, FEW, HIDDEN, NOISE, SLOW, Parts, changed, hidden, offered, thinned
+from vhydro_audits.modes_paths import PEERS, VALIDATION, Logs, bridged, found_paths
 from vhydro_audits.modes_theorem import modes_of, stretches
 from vhydro_audits.spec import MODES
 from vhydro_audits.summary import summary_rows
@@ -24,8 +25,11 @@ def division():
     logs = sample("PushCube")
     parts = [list(part) for part in split(logs, seed=0).of(logs)]
     labels = Labels(parts[0], parts[1])
-    truth = {VALIDATION: labels(parts[1]), "test": labels(parts[2])}
-    return Logs(*([e.unlabelled() for e in part] for part in parts)), truth
+    truth = {VALIDATION: labels(parts[1]), CLEAN: labels(parts[2]), HIDDEN: labels(parts[2])}
+    train, held, test = ([e.unlabelled() for e in part] for part in parts)
+    view = contact_view(train)
+    dark = [hidden(e, view, 0.5, 8, 0, i) for i, e in enumerate(test)]
+    return Logs(train, held, {CLEAN: test, HIDDEN: dark}), truth
 
 
 @pytest.fixture(scope="module")
@@ -42,38 +46,60 @@ def small():
 def found(division, small):
     pytest.importorskip("hmmlearn")
     pytest.importorskip("ruptures")
-    return found_paths(*division[:1], 2, division[1], seed=0, burst=8)
+    return found_paths(*division[:1], 2, division[1], 0, ablations=True)
 
 
-def test_the_grid_has_every_cell_once():
-    cells = [tuple(c.values()) for g in groups(ModesAuditConfig(seeds=2)) for c in g.cells]
-    assert len(cells) == len(set(cells)) == 2 * 11 * len(LEVELS) * len(METHODS) * len(LABELS)
+def test_the_grid_has_every_cell_once(tmp_path):
+    config = ModesAuditConfig(seeds=2, data=tmp_path)
+    cells = [tuple(c.values()) for g in groups(config) for c in g.cells]
+    assert len(cells) == len(set(cells))
+    tasks = [t for f in config.families for t in config.of(f)]
+    assert {g.key["seed"] for g in groups(config)} == {100, 101}
+    learned = [g.key["learned"] for g in groups(replace(config, seeds=1, tasks=("PushCube",)))]
+    assert learned == [CLEAN, *NOISE, SLOW, FEW]
+    assert SLOW not in [g.key["learned"] for g in groups(replace(config, family="sawyer"))]
+    assert len({g.key["task"] for g in groups(config)}) == len(tasks)
+    assert offered("maniskill", None, ()) == [CLEAN, "noise 2 mm"]
 
 
 def test_a_group_has_a_record_for_every_cell(found, monkeypatch):
-    monkeypatch.setattr(modes, "found_paths", lambda *_: found)
-    (group,) = groups(ModesAuditConfig(family="maniskill", tasks=("PushCube",), seeds=1))
-    records = work(group.key, {"data": None, "burst": 8})
-    assert {tuple(r[k] for k in group.cells[0]) for r in records} == {tuple(c.values()) for c in group.cells}
-    by = {(r["occlusion"], r["method"], r["labels"]): r for r in records}
-    assert by[0.0, "full", "configuration"]["ari"] > 0.9
-    assert all(by[level, "no-mode", name]["ari"] == 0 for level in LEVELS for name in LABELS)
+    monkeypatch.setattr(modes, "found_paths", lambda *_, **__: found)
+    group = groups(ModesAuditConfig(family="maniskill", tasks=("PushCube",), seeds=1, conditions=(CLEAN,)))[0]
+    records = work(group.key | {"seed": 0}, {"data": None, "burst": 8})
+    names = [name for name in group.cells[0] if name != "seed"]
+    assert {tuple(r[k] for k in names) for r in records} == {tuple(c[k] for k in names) for c in group.cells}
+    by = {(r["condition"], r["method"], r["labels"], r["reading"]): r for r in records}
+    assert by[CLEAN, "auto", "configuration", FIXED]["ari"] > 0.9
+    assert by[CLEAN, "auto", "configuration", FIXED]["read"] == "touching"
+    assert by[CLEAN, "hmm", "configuration", FIXED]["read"] == "modes"
+    assert by[CLEAN, "simulator", "proxy", FIXED]["ari"] > 0.5
+    assert all(by[c, "no-mode", name, CHOSEN]["ari"] == 0 for c in (CLEAN, HIDDEN) for name in LABELS)
     assert all(0 <= r["purity"] <= 1 and r["modes"] >= 1 for r in records)
-    _check_pictures(by)
+    assert (CLEAN, "changes", "configuration", FIXED) not in by  # it is told how many changes there are
     rows = summary_rows(MODES, records)
     beside = [r for r in rows if r["published"]]
-    assert {(r["labels"], r["occlusion"]) for r in beside} == {("proxy", 0.0)}
-    assert {r["published"]["method"] for r in beside} == {"full", "no-support", "no-mode", "hmm"}
+    assert {(r["labels"], r["condition"], r["reading"]) for r in beside} == {("proxy", CLEAN, FIXED)}
+    assert {(r["method"], r["published"]["method"]) for r in beside} == {
+        ("auto", "full"), ("no-support", "no-support"), ("no-mode", "no-mode"), ("hmm", "hmm")
+    }  # fmt: skip
     assert "configuration" in table(rows)
 
 
+def test_pictures_are_of_the_first_seed(found, monkeypatch):
+    monkeypatch.setattr(modes, "found_paths", lambda *_, **__: found)
+    monkeypatch.setattr(modes, "FIRST", 0)
+    key = {"family": "maniskill", "task": "PushCube", "seed": 0, "learned": CLEAN}
+    records = work(key, {"data": None, "burst": 8})
+    _check_pictures({(r["condition"], r["method"], r["labels"]): r for r in records if r["reading"] == FIXED})
+
+
 def _check_pictures(by):
-    full = by[0.0, "full", "configuration"]
+    full = by[CLEAN, "auto", "configuration"]
     assert np.sum(full["confusion"]) == full["shown"]["rows"] == full["truth"]["rows"]
     assert full["classes"] == ["none", "hand+obj"]
     theorem = full["theorem"]
     assert theorem["held"] == theorem["conditions"] <= theorem["segments"] == len(theorem["points"]) > 0
-    scored = by[0.0, "full", "proxy"]
+    scored = by[CLEAN, "auto", "proxy"]
     assert sum(map(sum, scored["histogram"]["counts"].values())) == len(scored["score"]) == full["shown"]["rows"]
     assert len(scored["thresholds"]) == 2
 
@@ -85,11 +111,12 @@ def test_labels_reach_nothing_but_scores_and_the_count_that_changes_is_told(foun
         part: {name: [random.permutation(x) for x in own] for name, own in kinds.items()}
         for part, kinds in truth.items()
     }
-    again = found_paths(logs, 2, shuffled, seed=0, burst=8)
-    for place, read in found.paths.items():
+    again = found_paths(logs, 2, shuffled, 0, ablations=False)
+    assert {place[1] for place in again.paths} == {"auto", *PEERS}
+    for place, read in again.paths.items():
         if place[1] != "changes":
             for name, paths in read.items():
-                for one, other in zip(paths, again.paths[place][name], strict=True):
+                for one, other in zip(paths, found.paths[place][name], strict=True):
                     np.testing.assert_array_equal(one, other)
 
 
@@ -104,6 +131,33 @@ def test_hiding_takes_half_of_the_bodies_and_bridges_are_straight():
     straight = bridged(replace(log, observations=np.where(gaps, np.nan, steps)))
     last = np.flatnonzero(~gaps.any(1))[-1]
     np.testing.assert_allclose(straight.observations[: last + 1], np.broadcast_to(steps, gaps.shape)[: last + 1])
+
+
+def test_conditions_change_what_they_say_and_nothing_else():
+    log = sample("PushCube")[0].unlabelled()
+    view, labels = contact_view([log]), {"configuration": [np.arange(log.steps + 1)]}
+    parts = Parts([log] * 9, [log] * 3, [log], {"configuration": labels["configuration"] * 3}, labels)
+    loud = changed("noise 5 mm", parts, view, 0)
+    moved = loud.test[0].observations - log.observations
+    mine = np.array([c.name in {n for names in view.bodies.values() for n in names} for c in log.channels])
+    assert np.std(moved[:, mine]) == pytest.approx(5e-3, rel=0.1)
+    assert not moved[:, ~mine].any()
+    assert not (loud.train[0].observations == loud.train[1].observations)[:, mine].any()
+    slow = changed(SLOW, parts, view, 0)
+    assert slow.test[0].dt == pytest.approx(0.1)
+    np.testing.assert_array_equal(slow.test[0].observations, log.observations[::2][: slow.test[0].steps + 1])
+    assert len(slow.test_labels["configuration"][0]) == slow.test[0].steps + 1
+    few = changed(FEW, parts, view, 0)
+    assert [len(part) for part in few[:3]] == [4, 1, 1]
+    assert len(few.held_labels["configuration"]) == 1
+
+
+def test_thinned_rows_follow_the_last_command_before_them():
+    log = sample("PushCube")[0].unlabelled()
+    slow = thinned(log, 3)
+    np.testing.assert_array_equal(slow.actions[0], log.actions[2])
+    np.testing.assert_array_equal(slow.observations[1], log.observations[3])
+    assert slow.steps == log.steps // 3
 
 
 def test_a_cloth_is_hidden_with_all_its_knots():
@@ -146,7 +200,7 @@ def test_unknown_tasks_and_missing_logs_are_named(tmp_path):
 
 def test_changes_are_read_by_where_their_own_logs_begin(found):
     for (place, method, _), read in found.paths.items():
-        if method == "changes" and place == 0.0:
+        if method == "changes" and place == CLEAN:
             free = np.bincount([p[0] for p in read["modes"]]).argmax()
             for path, contact in zip(read["modes"], read["contact"], strict=True):
                 np.testing.assert_array_equal(contact, path != free)
@@ -155,5 +209,5 @@ def test_changes_are_read_by_where_their_own_logs_begin(found):
 def test_a_quick_run_is_small():
     small = groups(ModesAuditConfig(quick=True))
     assert {(g.key["task"], g.key["seed"]) for g in small} == {
-        (task, seed) for task in ("PokeCube", "PickCube", "tower") for seed in (0, 1)
+        (task, seed) for task in ("PokeCube", "PickCube", "tower") for seed in (100, 101)
     }

@@ -2,15 +2,16 @@
 
 import pytest
 
-from vhydro_audits import laws_truth, modes_paths, support_data, support_fits
+from vhydro_audits import laws_truth, modes, modes_conditions, modes_paths, support_data, support_fits
 from vhydro_audits.pages.modes import READINGS
 from vhydro_audits.spec import LAWS, MODES, SPECS, SUPPORT, Metric, written
 
 
 def test_the_specs_name_what_the_runners_run():
     assert LAWS.families["four"] == tuple(laws_truth.SYSTEMS)
-    assert {m.key for m in MODES.methods} == set(modes_paths.METHODS)
-    assert MODES.levels["occlusion"] == modes_paths.LEVELS
+    assert {m.key for m in MODES.methods} == {*modes_paths.OURS, *modes_paths.PEERS, modes.CEILING}
+    assert {*MODES.known["condition"]} == {*modes_conditions.LEARNED, modes_conditions.HIDDEN, modes_conditions.POLICY}
+    assert MODES.known["reading"] == (modes.FIXED, modes.CHOSEN)
     assert modes_paths.READINGS == READINGS
     assert SUPPORT.families == support_data.FAMILIES
     assert SUPPORT.paper_tasks == support_data.PUBLISHED_TASKS

@@ -14,7 +14,7 @@ from vhydro.commands.mapping import Naming, draft, read_mapping, renamed, rename
 from vhydro.data import DataError, read
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
-from vhydro.data.sample import FILES, sample
+from vhydro.data.sample import SHIPPED, sample
 from vhydro.views import BodyView, ContactView, MechanicsView, PlainView, choose_view
 from vhydro.views.needs import needs, triples
 
@@ -66,7 +66,7 @@ def test_numbers_are_never_cut(tmp_path, capsys, monkeypatch, columns):
 
 
 def test_needs_agree_with_what_fit_finds():
-    for name in FILES:
+    for name in SHIPPED:
         logs = list(sample(name))
         found = {kind: all(n.found or n.optional for n in every) for kind, every in needs(logs).items()}
         kind = choose_view(logs).view.kind
@@ -85,7 +85,7 @@ def test_triples_are_places():
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*FILES])
+@pytest.mark.parametrize("name", [*SHIPPED])
 def test_a_draft_is_the_view_that_was_found(name, tmp_path, capsys):
     logs, file = sample(name), tmp_path / "m.json"
     main(["data", "inspect", str(logs.path), "--write", str(file)])

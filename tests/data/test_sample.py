@@ -6,12 +6,12 @@ from validity import assert_same
 
 from vhydro.data import read, sample
 from vhydro.data.convert import convert
-from vhydro.data.sample import FILES, FOLDER
+from vhydro.data.sample import FOLDER, SHIPPED
 from vhydro.modes.segments import run_starts
 from vhydro_audits.labels import ProxyLabeller, fit_contact_labeller
 
 
-@pytest.mark.parametrize("task", FILES)
+@pytest.mark.parametrize("task", SHIPPED)
 def test_every_task_has_real_episodes_with_forces(task):
     logs = sample(task)
     assert len(logs) >= 1
@@ -30,6 +30,11 @@ def test_samples_are_small():
 def test_an_unknown_sample_says_what_there_is():
     with pytest.raises(ValueError, match="no sample of 'PushCub'; there are PickCube, .*bridge"):
         sample("PushCub")
+
+
+def test_a_task_without_sample_says_how_to_record_it():
+    with pytest.raises(ValueError, match="no sample of 'PushPair'.*`vhydro collect maniskill PushPair`"):
+        sample("PushPair")
 
 
 def test_pushing_force_begins_when_the_cube_moves():
@@ -51,7 +56,7 @@ def test_poking_goes_through_its_configurations():
         assert order[:3] == ["none", "hand+peg", "cube+peg, hand+peg"]
 
 
-@pytest.mark.parametrize("task", FILES)
+@pytest.mark.parametrize("task", SHIPPED)
 def test_every_sample_can_be_labelled(task):
     logs = list(sample(task))
     labeller = fit_contact_labeller(logs)
@@ -65,7 +70,7 @@ def test_every_sample_can_be_labelled(task):
 @pytest.mark.parametrize("to", ["npz", "lerobot"])
 @pytest.mark.parametrize("task", ["PokeCube", "tower"])
 def test_what_was_collected_survives_conversion(task, to, tmp_path):
-    again = read(convert(FOLDER / FILES[task], to, tmp_path / "converted"))
+    again = read(convert(FOLDER / SHIPPED[task], to, tmp_path / "converted"))
     assert len(again) == len(sample(task))
     for mine, original in zip(again, sample(task), strict=True):
         assert_same(mine, original)

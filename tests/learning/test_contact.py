@@ -213,3 +213,29 @@ def test_a_cup_that_is_carried_in_the_dark_is_followed(found, view, logs):
     gone = np.abs(log.observations[dark, :3] - log.observations[held[0] + 2, :3])
     assert (gone / deviation).max() > 5
     assert np.sqrt((((where - log.observations[dark, :3]) / deviation) ** 2).mean()) < 2
+
+
+def loud(logs: list[Episode], size: float) -> list[Episode]:
+    """Logs whose bodies are read with noise."""
+    random, out = np.random.default_rng(5), []
+    for log in logs:
+        values = log.observations.astype(np.float64)
+        mine = np.array([c.name.split(".")[0] in BODIES for c in log.channels])
+        values[:, mine] += size * random.normal(size=(len(values), mine.sum()))
+        out.append(replace(log, observations=values))
+    return out
+
+
+def test_noise_that_hides_everything_is_said_with_its_size(logs, view):
+    """A body of which nothing can be told is in no mode's words."""
+    quiet = contact_start(view, logs[:6], logs[6:8], 2, seed=0)
+    assert quiet.notes == ()
+    noisy = loud(logs, 5.0)
+    found = contact_start(view, noisy[:6], noisy[6:8], 2, seed=0)
+    assert [note.split()[0] for note in found.notes] == ["sensor", *view.bodies, "so"]
+    assert float(found.notes[1].split("off by ")[1].split(" mm")[0]) == pytest.approx(5000, rel=0.3)
+    assert found.notes[-1].startswith("so nothing can be told of what the hand touches")
+    assert not any(body in name for name in found.names for body in view.bodies)
+    some = contact_start(view, *(loud(part, 0.003) for part in (logs[:6], logs[6:8])), 2, seed=0)
+    assert some.notes[0].startswith("sensor noise, as estimated: cup ")
+    assert [note.split(":")[0] for note in some.notes[1:]] == ["plate is not seen to move"]  # it never does

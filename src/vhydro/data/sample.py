@@ -1,4 +1,4 @@
-"""A few episodes of every task that the collectors can record, shipped with the package: real physics, no download."""
+"""The tasks that the collectors can record, and a few episodes of most that ship with the package: real physics."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from vhydro.data.read import read
 from vhydro.usage import UsageError, did_you_mean
 
 FOLDER = Path(__file__).parent / "samples"
-FILES = {
+SHIPPED = {
     **{
         task: f"{task}-v1.h5"
         for task in ("PickCube", "PokeCube", "PullCube", "PushCube", "StackCube", "PullCubeTool", "PegInsertionSide")
@@ -17,12 +17,14 @@ FILES = {
     "search": "SawyerSearch.hdf5",
     "bridge": "VX300SBridgeOcclusion.hdf5",
 }
+UNSHIPPED = ("StackPyramid", "PlaceSphere", "PushPair", "RegraspCube", "ToppleTower")
+FILES = {**SHIPPED, **{task: f"{task}-v1.h5" for task in UNSHIPPED}}  # as `vhydro collect` names them
 
 
 def sample(task: str) -> Dataset:
     """The shipped episodes of a ManiSkill task or a Sawyer family, contact forces included."""
-    if task not in FILES:
-        raise UsageError(
-            f"there is no sample of {task!r}; expected one of {', '.join(FILES)}. {did_you_mean(task, FILES)}"
-        )
-    return read(FOLDER / FILES[task])
+    if task not in SHIPPED:
+        remedy = did_you_mean(task, SHIPPED)
+        remedy = f"Record it with `vhydro collect maniskill {task}`." if task in UNSHIPPED else remedy
+        raise UsageError(f"there is no sample of {task!r}; expected one of {', '.join(SHIPPED)}. {remedy}")
+    return read(FOLDER / SHIPPED[task])

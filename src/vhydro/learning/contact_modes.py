@@ -11,7 +11,14 @@ from jaxtyping import Bool, Float
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.gap import GapDrive, Geometry
-from vhydro.learning.contact import ContactFit, Scales, contact_fits, geometry_of, scales_of, step_features
+from vhydro.learning.contact import (
+    ContactFit,
+    Scales,
+    contact_fits,
+    geometry_of,
+    scales_of,
+    step_features,
+)
 from vhydro.learning.contact_em import LEAST, ROUGH, ContactLaw, refined_law
 from vhydro.learning.noise import seen_mean
 from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
@@ -27,6 +34,7 @@ MOSTLY = 0.5  # of a mode's rows
 FOLLOWS = 0.5  # noise floors: what a machine does of itself in some mode, if it is to be judged by it
 LEAST_STAY = 0.5  # the chance to go on below which a mode is a transient
 SENSOR = 0.1  # of the noise floor: the least that a reading is off
+SURELY = 5.0  # standard errors of a variance: what spreads further is no noise alone
 UNSEEN = 1e3  # noise floors: where a body that no log shows at first may be
 
 
@@ -78,32 +86,95 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
     """The best start of so many modes, or of the number that the logs speak for."""
     counts = [n for n in search.fits if n <= MOST] if modes == AUTO else [modes]
     found = [max(search.fits[count], key=_worth) for count in counts]
-    things = things_of(search.seen[0], search.view)
+    untold = hidden_by_noise(search.seen, search.scales, search.view)
+    things = things_of(search.seen[0], search.view)._replace(untold=frozenset(untold))
     tried = tuple(
         Tried(c, f.validation, len(f.rows.share) - len(_collapsed(f, things)))
         for c, f in zip(counts, found, strict=True)
     )
     geometry = geometry_of(search.seen, search.scales, [b for b in search.view.bodies if b not in search.view.cloths])
-    best = _ordered(found[best_count(tried)], things)
-    setup = Setup(search.seen, search.scales, geometry, things, best.rows)
-    scales, begun = search.scales, best.switching
-    walk = np.sqrt(np.maximum(begun.noise[0] ** 2 - (scales.jitter / scales.floor) ** 2, LEAST**2))
-    law = refined_law(
-        ContactLaw(
-            _gains(best),
-            walk,
-            *(np.asarray(x) for x in (begun.logits, begun.drive, begun.log_start)),
-            rough=np.where([name in MACHINE for name in things.of_channel], 0.0, ROUGH[1]),
-        ),
-        lambda law: contact_model(law, setup),
-        lambda law: together_of(setup.couples(law), things),
-        search.seen,
-        scales,
-        step_features(search.seen, scales, padded_length(max(e.steps + 1 for e in search.seen)), geometry),
-    )
+
+    def learned(fit: ContactFit) -> tuple[ContactLaw, ContactLaw, Setup]:
+        """What a fit begins with, what it becomes, and what its models are built of."""
+        best = _ordered(fit, things)
+        setup = Setup(search.seen, search.scales, geometry, things, best.rows)
+        begun = _begun(best, search.scales, things)
+        about = step_features(
+            search.seen, search.scales, padded_length(max(e.steps + 1 for e in search.seen)), geometry
+        )
+        return begun, refined_law(
+            begun,
+            lambda law: contact_model(law, setup),
+            lambda law: together_of(setup.couples(law), things),
+            search.seen,
+            search.scales,
+            about,
+        ), setup  # fmt: skip
+
+    fit = found[best_count(tried)]
+    begun, law, setup = learned(fit)
+    if modes == AUTO and (kinds := setup.kinds(law)) < len(law.gain):
+        # Refining made modes alike: fewer of them, or the law as it was before, if that tells them apart.
+        fewer = learned(found[counts.index(kinds)]) if kinds > 1 else None
+        if fewer is not None and fewer[2].kinds(fewer[1]) == kinds:
+            fit, (_, law, setup) = found[counts.index(kinds)], fewer
+        elif setup.kinds(begun) == len(law.gain):
+            law = begun
     couples = setup.couples(law)
     names = tuple(contact_words(p, things.names) for p in couples)
-    return Start(contact_model(law, setup), names, tried, _collapsed(best, things), couples)
+    collapsed = _collapsed(_ordered(fit, things), things)
+    notes = noise_words(search.seen, search.scales, search.view, untold)
+    return Start(contact_model(law, setup), names, tried, collapsed, couples, notes=notes)
+
+
+def _begun(fit: ContactFit, scales: Scales, things: "Things") -> ContactLaw:
+    """The law of a fit, before the filter refines it."""
+    begun = fit.switching
+    walk = np.sqrt(np.maximum(begun.noise[0] ** 2 - (scales.jitter / scales.floor) ** 2, LEAST**2))
+    rough = np.where([name in MACHINE for name in things.of_channel], 0.0, ROUGH[1])
+    return ContactLaw(
+        _gains(fit), walk, *(np.asarray(x) for x in (begun.logits, begun.drive, begun.log_start)), rough=rough
+    )
+
+
+# --- noise ----------------------------------------------------------------------------------------------------------
+
+
+def least_motion(seen: Sequence[Episode], scales: Scales) -> np.ndarray:
+    """The least shift of every channel that would show: it adds to the spread of readings more than chance does."""
+    rows = np.maximum(sum(e.observed.sum(0) for e in seen), 2)
+    return 2 * scales.sensor * np.sqrt(SURELY * np.sqrt(2 / rows))
+
+
+def hidden_by_noise(seen: Sequence[Episode], scales: Scales, view: ContactView) -> list[str]:
+    """The bodies whose readings spread no more than their noise does."""
+    if not scales.width:
+        return []
+    about = [np.where(e.observed, e.observations - seen_mean(e.observations), 0.0) for e in seen]
+    rows = np.maximum(sum(e.observed.sum(0) for e in seen), 2)
+    moved = np.sqrt(np.maximum(sum((x**2).sum(0) for x in about) / rows - scales.sensor**2, 0.0))
+    groups, little = np.array([c.group for c in seen[0].channels]), 2 * moved < least_motion(seen, scales)
+    return [body for body in view.bodies if little[groups == body].all()]
+
+
+def noise_words(seen: Sequence[Episode], scales: Scales, view: ContactView, untold: Sequence[str]) -> tuple[str, ...]:
+    """What the sensors leave to be told, where their noise matters."""
+    if not scales.width:
+        return ()
+    groups = np.array([c.group for c in seen[0].channels])
+    least = least_motion(seen, scales)
+    sizes = {b: (scales.sensor[groups == b].max(), least[groups == b].max()) for b in view.bodies}
+    lines = [f"sensor noise, as estimated: {', '.join(f'{b} {_millimetres(s)}' for b, (s, _) in sizes.items())}"]
+    for body in untold:
+        size, hidden = (_millimetres(x) for x in sizes[body])
+        lines.append(f"{body} is not seen to move: its readings are off by {size}, which hides motion below {hidden}")
+    if len(untold) == len(view.bodies):
+        lines.append("so nothing can be told of what the hand touches; give more logs, or a better sensor")
+    return tuple(lines)
+
+
+def _millimetres(metres: float) -> str:
+    return f"{1e3 * metres:.2g} mm" if metres < 0.0995 else f"{1e3 * metres:.0f} mm"
 
 
 class Things(NamedTuple):
@@ -112,6 +183,7 @@ class Things(NamedTuple):
     names: tuple[str, ...]
     of_channel: tuple[str, ...]
     cloths: frozenset[str]
+    untold: frozenset[str] = frozenset()  # of which noise lets nothing be said
 
 
 def things_of(seen: Episode, view: ContactView) -> Things:
@@ -154,7 +226,7 @@ def patterns(gain: Float[np.ndarray, "modes channels"], rows: Rows, things: Thin
         if thing == "gripper":
             out.append(np.asarray(rows.stalled)[:, mine].mean(1) > MOSTLY)
             continue
-        driven = told > TOLD
+        driven = (told > TOLD) & (thing not in things.untold)
         follows = ((own > (PULLED if thing in things.cloths else COUPLED)) & driven).any(1)
         out.append(_falls_short(own, told) if thing in MACHINE else follows)
     return np.stack(out, 1)
@@ -203,6 +275,10 @@ class Setup(NamedTuple):
     def couples(self, law: ContactLaw) -> Bool[np.ndarray, "modes things"]:
         """What goes with what drives it in every mode."""
         return patterns(law.gain, self.rows, self.things)
+
+    def kinds(self, law: ContactLaw) -> int:
+        """How many modes differ in what they couple."""
+        return len(np.unique(self.couples(law), axis=0))
 
 
 def contact_model(law: ContactLaw, setup: Setup) -> HybridModel:

@@ -34,6 +34,7 @@ class Start(NamedTuple):
     collapsed: tuple[int, ...] = ()  # modes that hardly occur, or do nothing else than an earlier one
     couples: Bool[ndarray, "modes things"] | None = None  # what goes with what it is driven by
     law: Any = None
+    notes: tuple[str, ...] = ()  # what a user is to know of the logs
 
 
 def refuse_too_few(train: Sequence[Episode], validation: Sequence[Episode]) -> None:

@@ -1,4 +1,4 @@
-"""Peers that cut episodes into modes: Gaussian HMM, autoregressive HMM, switching linear system, change points.
+"""Peers that cut episodes into modes: HMMs (Gaussian, autoregressive, sticky HDP), switching systems, change points.
 
 All get the same features, one array of rows for every episode, and give one mode for every row of the test episodes.
 None sees a label. Features are standardised by the training rows, and those that are constant there are dropped;
@@ -18,6 +18,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from vhydro.learning.forward_backward import sticky
+from vhydro_audits.baselines.hdp import MOST, decoded, fitted_hdp
 
 RESTARTS = 6
 STEPS = 100  # of EM, at most
@@ -67,6 +68,27 @@ def ar_hmm(
             if len(x) > 1
         ]
     return _with_first_rows(np.concatenate([*found, np.zeros(0, int)]), test, fit.chain.startprob_)
+
+
+def hdp_hmm(train: Episodes, test: Episodes, *, seed: int, inputs: tuple[Episodes, Episodes] | None = None) -> Paths:
+    """The paths of a sticky HDP-AR-HMM, which finds its own number of modes; how, `hdp.py` says.
+
+    `inputs` and the first row are as in `ar_hmm`.
+    """
+    pushed = _standardised_inputs(train, test, inputs)
+    train, test = _standardised(train, test, 1)
+    inner = [_steps(x, u) for x, u in zip(train, pushed[0], strict=True) if len(x) > 1]
+    if not train[0].shape[1] or sum(len(rows) for _, rows in inner) <= MOST:
+        return [np.zeros(len(x), int) for x in test]
+    with _alone():
+        draw = fitted_hdp(inner, seed)
+        found = [decoded(draw, *_steps(x, u)) for x, u in zip(test, pushed[1], strict=True) if len(x) > 1]
+    return _with_first_rows(np.concatenate([*found, np.zeros(0, int)]), test, np.exp(draw.log_start))
+
+
+def _steps(rows: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What every row but the first follows, and those rows."""
+    return np.concatenate([rows[:-1], inputs, np.ones((len(rows) - 1, 1))], 1), rows[1:]
 
 
 def slds(

@@ -1,4 +1,18 @@
-"""Demonstrations of seven ManiSkill tasks on real physics, with contact forces, in ManiSkill's own HDF5 layout.
+"""Demonstrations of twelve tasks in ManiSkill, on real physics with contact forces, in its own HDF5 layout.
+
+What the robot does, and what touches what:
+
+- PickCube, StackCube: a cube is grasped and carried, or set on another one.
+- PushCube, PullCube: the hand pushes a cube away from the robot, or drags it towards it.
+- PokeCube, PullCubeTool, PegInsertionSide: a peg or a tool in the hand pokes a cube, hooks one, or goes into a hole.
+- StackPyramid: the closed fingers press on a cube from above and drag it beside a second; a third is set on both. Where
+  two cubes lie close enough at the start, nothing is dragged.
+- PlaceSphere: a sphere is grasped, carried and let fall into a bin, in which it rolls.
+- PushPair: the closed hand pushes a cube into another one, and both on.
+- RegraspCube: a cube is grasped, set down, grasped anew across its other faces, and set down elsewhere.
+- ToppleTower: the closed hand pushes the upper two cubes off a tower of three; they slide, tip and fall.
+
+The last three are ours: scenes of ManiSkill with a start, a success and a motion plan of our own.
 
 ManiSkill's motion planner needs numpy 1, this package numpy 2: the simulator runs as a worker in an environment of
 its own, which `make maniskill` creates.
@@ -15,7 +29,10 @@ from vhydro.progress import quiet, tell
 from vhydro.usage import UsageError
 from vhydro_audits.collect.worker import Event, interpreter, refuse_existing, run_worker
 
-Task = Literal["PickCube", "PokeCube", "PullCube", "PushCube", "StackCube", "PullCubeTool", "PegInsertionSide"]
+Task = Literal[
+    "PickCube", "PokeCube", "PullCube", "PushCube", "StackCube", "PullCubeTool", "PegInsertionSide", "StackPyramid",
+    "PlaceSphere", "PushPair", "RegraspCube", "ToppleTower",
+]  # fmt: skip
 WORKER = Path(__file__).parent / "maniskill_worker"
 VARIABLE, FOLDER = "VHYDRO_MANISKILL_PYTHON", ".venv-maniskill"
 REMEDY = (

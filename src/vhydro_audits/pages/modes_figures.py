@@ -15,7 +15,8 @@ from vhydro_audits.pages.tables import Line, best_peer, paper_number
 from vhydro_audits.spec import MODES, Method, Metric, power_of_ten
 
 CONFIGURATION, PROXY, REGIME = MODES.known["labels"]
-LIT, HALF = MODES.levels["occlusion"]
+CLEAN, HALF = MODES.known["condition"][:2]
+FIXED, CHOSEN = MODES.known["reading"]
 REGIMES = {"free": "#b9c0cb", "impact": "#b8342a", "sustained": "#56606f"}
 UNKNOWN = "var(--paper)"  # rows without a label, modes that no row has
 STRIP = 21  # pixels
@@ -30,12 +31,12 @@ POINT = _, BOUND, REALISED, CONDITIONS, HOLDS, EPSILON, Q_BOUND, Q_REALISED = tu
 SHARE_TICKS = [(0.0, "0"), (0.25, "0.25"), (0.5, "0.5"), (0.75, "0.75"), (1.0, "1")]
 
 
-def place_of(family: str, labels: str, occlusion: float = LIT) -> Place:
-    return {"family": family, "labels": labels, "occlusion": occlusion}
+def place_of(family: str, labels: str, condition: str = CLEAN, reading: str = FIXED) -> Place:
+    return {"family": family, "labels": labels, "condition": condition, "reading": reading}
 
 
 def ours_at(results: Results, family: str, task: str, labels: str, key: str) -> list[Record]:
-    """The cells of full in full sight that have `key`."""
+    """Our cells of clean logs that have `key`."""
     return [c for c in results.at(place_of(family, labels), MODES.ours, task) if c.get(key)]
 
 
@@ -50,7 +51,7 @@ def _lines_axis(names: Sequence[str]) -> Axis:
 
 def sight_panels(results: Results, labels: str = CONFIGURATION, metric: str = "ari") -> list[Panel]:
     """A metric in full sight (full mark) and half hidden (ring), a panel for each family, a line for each method."""
-    methods, panels = results.methods, []
+    methods, panels = [m for m in results.methods if m.kind != "ceiling" and m.key != "changes"], []
     axis = _lines_axis([f"{m.key} (ours)" if m.kind == "ours" else m.key for m in methods])
     for family in results.present("family"):
         tall = 24 * len(methods) + 52
@@ -64,18 +65,18 @@ def sight_panels(results: Results, labels: str = CONFIGURATION, metric: str = "a
 
 def _dumbbell(panel: Panel, results: Results, place: Place, method: Method, line: int, metric: Metric) -> None:
     """A ring and, on top of it, a mark for each sight that was run, and the line between them; the paper's tick."""
-    rows = {o: results.row({**place, "occlusion": o}, method.key) for o in (HALF, LIT)}
+    rows = {o: results.row({**place, "condition": o}, method.key) for o in (HALF, CLEAN)}
     there = {o: row[metric.key] for o, row in rows.items() if row is not None and row.get(metric.key) is not None}
     drawn = look(MODES, method)
     if len(there) == 2:
         panel.line([*there.values()], [-float(line)] * 2, drawn.colour, name=method.key, width=2.2)
     for o, value in there.items():
         spread = (rows[o] or {}).get(f"{metric.key}_sem")
-        words = f"{method.key}, {'half hidden' if o else 'full sight'}: {metric.text(value)}"
+        words = f"{method.key}, {'half hidden' if o == HALF else 'full sight'}: {metric.text(value)}"
         words += f" ± {spread:.2g}" if spread else ""
-        symbol = "ring" if o else "circle"
+        symbol = "ring" if o == HALF else "circle"
         panel.dots([value], [-float(line)], drawn.colour, name=method.key, symbol=symbol, size=9, tips=[words])
-    theirs = results.paper({**place, "occlusion": LIT}, method.key, metric.key)
+    theirs = results.paper({**place, "condition": CLEAN}, method.key, metric.key)
     if theirs is not None:
         words = f"{method.key}, the paper’s: {metric.text(theirs)}"
         panel.dots([theirs], [-float(line)], PAPER, name="paper", symbol="tick", size=16, tips=[words])
@@ -221,8 +222,10 @@ def _truth_strips(results: Results, family: str, task: str) -> list[Strip]:
 def _method_strips(results: Results, family: str, task: str) -> list[Strip]:
     """Modes as they are read, each in the colour of the class that most of its rows have."""
     classes, strips = classes_of(results, family, task), []
-    for method in (m for m in results.methods if m.key != "no-mode"):
-        for cell in [c for c in results.at(place_of(family, CONFIGURATION), method.key, task) if c.get("shown")][:1]:
+    for method in (m for m in results.methods if m.key not in ("no-mode", "simulator")):
+        reading = CHOSEN if method.key == "changes" else FIXED  # it is told the number of changes
+        place = place_of(family, CONFIGURATION, reading=reading)
+        for cell in [c for c in results.at(place, method.key, task) if c.get("shown")][:1]:
             nearest = np.array(cell["confusion"]).argmax(1).tolist() if cell.get("confusion") else []
             words = [f"mode {k}, mostly {classes[c] if c < len(classes) else c}" for k, c in enumerate(nearest)]
             name = f"{method.key} (ours)" if method.kind == "ours" else method.key

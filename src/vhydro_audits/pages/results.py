@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ class Results:
     cells: list[Record]
     rows: list[Record]  # without a task: over all tasks of a place
     meta: Record
-    aside: list[Record] = field(default_factory=list)  # rows of other conditions, as they were written
 
     @cached_property
     def _rows(self) -> dict[tuple, Record]:
@@ -106,16 +105,8 @@ class Results:
         return best, found[best]
 
 
-def read_results(
-    spec: Spec,
-    folder: Path,
-    check: Callable[[Record], str] = lambda _: "",
-    apart: Callable[[Record], bool] = lambda _: False,
-) -> Results:
-    """The audit's files in `folder`; `check` says in words what is wrong with a cell, if anything is.
-
-    Records that are `apart` are of a condition that the spec does not know: their rows are kept aside.
-    """
+def read_results(spec: Spec, folder: Path, check: Callable[[Record], str] = lambda _: "") -> Results:
+    """The audit's files in `folder`; `check` says in words what is wrong with a cell, if anything is."""
     remedy = f"Run `vhydro audit {spec.name} --out {folder}` again, or give the folder of a finished one."
     path, summary_path = cells_file(folder), folder / "summary.json"
     for needed in (path, summary_path):
@@ -127,8 +118,7 @@ def read_results(
         raise ValueError(f"{summary_path} does not read as JSON ({error}). {remedy}") from error
     except ValueError as error:
         raise ValueError(f"{error} {remedy}") from error
-    every, meta = summary.get("rows") or [], summary.get("meta") or {}
-    cells, rows = ([r for r in some if not apart(r)] for some in (cells, every))
+    rows, meta = summary.get("rows") or [], summary.get("meta") or {}
     if not cells or not rows:
         raise ValueError(f"{folder} holds {len(cells)} cells and {len(rows)} rows; expected some. {remedy}")
     wrong = _lacking(meta, META)
@@ -138,7 +128,7 @@ def read_results(
         for number, record in enumerate(records, start=1):
             if wrong := _wrong(spec, record, needed) or (more(record) if more else ""):
                 raise ValueError(f"record {number} of {where} {wrong}. {remedy}")
-    return Results(spec, cells, rows, meta, [row for row in every if apart(row)])
+    return Results(spec, cells, rows, meta)
 
 
 def _wrong(spec: Spec, record: Record, needed: Sequence[str]) -> str:

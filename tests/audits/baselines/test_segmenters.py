@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vhydro.modes import adjusted_rand, change_points
-from vhydro_audits.baselines.segmenters import ar_hmm, changes, gaussian_hmm, slds
+from vhydro_audits.baselines.segmenters import ar_hmm, changes, gaussian_hmm, hdp_hmm, slds
 
 pytest.importorskip("hmmlearn", reason="hmmlearn is not installed (extra `peers`)")
 pytest.importorskip("ruptures", reason="ruptures is not installed (extra `peers`)")
@@ -251,3 +251,19 @@ def test_bad_arguments_are_named():
     }.items():
         with pytest.raises(ValueError, match=problem):
             call()
+
+
+def test_the_bayesian_segmenter_finds_dynamics_and_their_number():
+    features, paths = turning()
+    found = hdp_hmm(features[:TRAIN], features[TRAIN:], seed=0)
+    assert agreement(found, paths) > 0.9
+    assert (np.bincount(np.concatenate(found)) > 20).sum() == 3
+    again = hdp_hmm(features[:TRAIN], features[TRAIN:], seed=0)
+    assert all((a == b).all() for a, b in zip(found, again, strict=True))
+
+
+def test_the_bayesian_segmenter_makes_nothing_up():
+    still = [np.ones((30, 2)) for _ in range(4)]
+    assert not np.concatenate(hdp_hmm(still, still, seed=0)).any()
+    short = [np.zeros((1, 2)), np.arange(40.0).reshape(20, 2)]
+    assert [len(x) for x in hdp_hmm(short, short, seed=0)] == [1, 20]

@@ -4,18 +4,23 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import h5py
 import numpy as np
 import pytest
 import tyro
 
+from vhydro.data import read
+from vhydro.data.sample import FILES
+from vhydro.episodes import Episode
 from vhydro_audits.collect.maniskill import (
     FOLDER,
     REMEDY,
     VARIABLE,
     Collected,
     ManiSkillConfig,
+    Task,
     collect_maniskill,
     summary,
 )
@@ -38,6 +43,12 @@ def test_flags_are_parsed():
         "noisy",
         Path("x/PushCube-v1.h5"),
     )
+
+
+def test_every_task_has_its_bodies_and_its_file():
+    tasks = get_args(Task)
+    assert set(contacts.OBJECTS) == set(tasks)
+    assert {task: FILES[task] for task in tasks} == {task: ManiSkillConfig(task, Path()).file.name for task in tasks}
 
 
 @pytest.mark.parametrize(
@@ -262,8 +273,14 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ManiSkill's motion planner exists for Linux only")
-@pytest.mark.skipif(not ENVIRONMENT.is_dir(), reason="needs .venv-maniskill, which `make maniskill` creates")
+def with_simulator(test):
+    """Skips the test where ManiSkill cannot run."""
+    linux = pytest.mark.skipif(sys.platform != "linux", reason="ManiSkill's motion planner exists for Linux only")
+    there = pytest.mark.skipif(not ENVIRONMENT.is_dir(), reason="needs .venv-maniskill, which `make maniskill` creates")
+    return linux(there(test))
+
+
+@with_simulator
 def test_a_pushed_cube_moves_with_the_first_force(tmp_path, capsys):
     python = ENVIRONMENT / "bin" / "python"
     collected = collect_maniskill(ManiSkillConfig("PushCube", tmp_path, episodes=1, seed=5, python=python))
@@ -288,3 +305,89 @@ def test_a_pushed_cube_moves_with_the_first_force(tmp_path, capsys):
     record = json.loads(collected.file.with_suffix(".json").read_text())
     assert record["env_info"]["control_freq"] == 20
     assert record["episodes"][0] | {"episode_seed": 5, "success": True, "elapsed_steps": steps} == record["episodes"][0]
+
+
+def demonstration(task: str, folder: Path) -> Episode:
+    """A planned episode, as a user reads it."""
+    config = ManiSkillConfig(task, folder, episodes=1, seed=5000, python=ENVIRONMENT / "bin" / "python")
+    (episode,) = read(collect_maniskill(config).file)
+    assert episode.info["success"]
+    return episode
+
+
+def touching(episode: Episode) -> dict[str, np.ndarray]:
+    """Of each pair that ever touches, in which rows; the hand is one body, the table is left out."""
+    found: dict[str, np.ndarray] = {}
+    for contact in episode.contacts:
+        names = ["hand" if body in contacts.GRIPPER else body for body in contact.bodies]
+        if contact.peak.any() and "table" not in names:
+            found["+".join(names)] = found.get("+".join(names), False) | (contact.peak > 0)
+    return found
+
+
+def place(episode: Episode, body: str) -> np.ndarray:
+    return episode.observations[:, episode.columns(body=body, quantities=("x", "y", "z"))]
+
+
+def first(rows: np.ndarray) -> int:
+    return int(np.argmax(rows))
+
+
+def runs(rows: np.ndarray, gap: int = 5) -> int:
+    """How often rows begin to hold after not holding for more than `gap` of them."""
+    held = np.flatnonzero(rows)
+    return 1 + int(np.sum(np.diff(held) > gap + 1))
+
+
+@with_simulator
+def test_a_pushed_cube_pushes_another_which_the_hand_never_touches(tmp_path):
+    episode = demonstration("PushPair", tmp_path)
+    seen = touching(episode)
+    assert set(seen) == {"cubeA+hand", "cubeA+cubeB"}
+    moved = np.abs(np.diff(place(episode, "cubeB"), axis=0, prepend=place(episode, "cubeB")[:1])).max(1) > STILL
+    assert first(seen["cubeA+hand"]) < first(seen["cubeA+cubeB"]) == first(moved)
+    assert not seen["cubeA+hand"][-1]
+
+
+@with_simulator
+def test_a_cube_is_grasped_twice_and_across_other_faces(tmp_path):
+    episode = demonstration("RegraspCube", tmp_path)
+    seen = touching(episode)
+    assert set(seen) == {"cube+hand"}
+    assert runs(seen["cube+hand"]) == 2
+    height = place(episode, "cube")[:, 2]
+    assert runs(height > 0.05) == 2
+    turn = episode.observations[:, episode.columns(body="tcp", quantities=("qw", "qx", "qy", "qz"))]
+    held = turn[first(height > 0.05)], turn[len(height) - 1 - first((height > 0.05)[::-1])]
+    assert 2 * np.arccos(abs(held[0] @ held[1])) == pytest.approx(np.pi / 2, abs=0.1)
+    assert not seen["cube+hand"][-1]
+
+
+@with_simulator
+def test_the_upper_cubes_of_a_tower_fall(tmp_path):
+    episode = demonstration("ToppleTower", tmp_path)
+    seen = touching(episode)
+    assert {"cubeA+cubeB", "cubeB+cubeC", "cubeB+hand"} <= set(seen)
+    assert "cubeA+hand" not in seen
+    assert all(seen[pair][1 : first(seen["cubeB+hand"])].all() for pair in ("cubeA+cubeB", "cubeB+cubeC"))
+    heights = {body: place(episode, body)[[0, -1], 2] for body in ("cubeA", "cubeB", "cubeC")}
+    np.testing.assert_allclose(list(heights.values()), [[0.02, 0.02], [0.06, 0.02], [0.1, 0.02]], atol=1e-3)
+
+
+@with_simulator
+def test_a_sphere_falls_into_its_bin(tmp_path):
+    seen = touching(demonstration("PlaceSphere", tmp_path))
+    assert set(seen) == {"sphere+hand", "sphere+bin"}
+    released = len(seen["sphere+hand"]) - first(seen["sphere+hand"][::-1])
+    assert first(seen["sphere+hand"]) < released - 10 < first(seen["sphere+bin"])
+    assert seen["sphere+bin"][-1]
+
+
+@with_simulator
+def test_a_pyramid_ends_on_its_two_lower_cubes(tmp_path):
+    episode = demonstration("StackPyramid", tmp_path)
+    seen = touching(episode)
+    assert {"cubeC+hand", "cubeA+cubeC", "cubeB+cubeC"} <= set(seen)
+    assert seen["cubeA+cubeC"][-1] & seen["cubeB+cubeC"][-1]
+    assert not seen["cubeC+hand"][-1]
+    assert place(episode, "cubeC")[-1, 2] == pytest.approx(0.06, abs=1e-3)

@@ -16,6 +16,11 @@ OBJECTS = {
     "StackCube": {"cubeA": "cubeA", "cubeB": "cubeB"},
     "PullCubeTool": {"cube": "cube", "tool": "l_shape_tool"},
     "PegInsertionSide": {"peg": "peg", "box": "box"},
+    "StackPyramid": {"cubeA": "cubeA", "cubeB": "cubeB", "cubeC": "cubeC"},
+    "PlaceSphere": {"sphere": "obj", "bin": "bin"},
+    "PushPair": {"cubeA": "cubeA", "cubeB": "cubeB"},
+    "RegraspCube": {"cube": "cube"},
+    "ToppleTower": {"cubeA": "cubeA", "cubeB": "cubeB", "cubeC": "cubeC"},
 }
 GRIPPER = {"lfinger": "panda_leftfinger", "rfinger": "panda_rightfinger", "hand": "panda_hand"}
 

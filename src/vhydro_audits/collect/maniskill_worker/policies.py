@@ -6,8 +6,13 @@ nothing to play.
 
 import gymnasium as gym
 import numpy as np
+import place_sphere
 import poke_cube
+import push_pair
+import regrasp_cube
 import sapien
+import topple_tower
+from arm import NoPath
 from contacts import OBJECTS
 from environment import Simulation
 from mani_skill.examples.motionplanning.panda import solutions
@@ -22,6 +27,11 @@ SOLVERS = {
     "StackCube": solutions.solveStackCube,
     "PullCubeTool": solutions.solvePullCubeTool,
     "PegInsertionSide": solutions.solvePegInsertionSide,
+    "StackPyramid": solutions.solveStackPyramid,
+    "PlaceSphere": place_sphere.solve,
+    "PushPair": push_pair.solve,
+    "RegraspCube": regrasp_cube.solve,
+    "ToppleTower": topple_tower.solve,
 }
 ARM = 7  # joints; the last number of an action is the gripper
 CORRELATION = 10.0  # steps, half a second
@@ -45,7 +55,10 @@ class Tape(gym.Wrapper):
 
 def solved(task: str, env: gym.Env, seed: int) -> bool | None:
     """Whether the planner's demonstration succeeds; None where it finds no path."""
-    answer = SOLVERS[task](env, seed=seed)
+    try:
+        answer = SOLVERS[task](env, seed=seed)
+    except NoPath:
+        return None
     return None if isinstance(answer, int) else bool(answer[-1]["success"].item())
 
 
