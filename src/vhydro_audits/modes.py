@@ -194,8 +194,8 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     logs = logs_of(task, data)
     parts = [list(part) for part in split(logs, seed=seed).of(logs)]
     labels, view = Labels(parts[0], parts[1]), contact_view([e.unlabelled() for e in parts[0]])
-    bare = ([e.unlabelled() for e in part] for part in parts)
-    own = changed(learned, Parts(*bare, labels(parts[1]), labels(parts[2])), view, seed)
+    train, held, tests = ([e.unlabelled() for e in part] for part in parts)
+    own = changed(learned, Parts(train, held, tests, labels(parts[1]), labels(parts[2])), view, seed)
     test, truth = {learned: own.test}, {VALIDATION: own.held_labels, learned: own.test_labels}
     if learned == CLEAN:
         test[HIDDEN] = [hidden(e, view, HALF, config["burst"], seed, i) for i, e in enumerate(own.test)]

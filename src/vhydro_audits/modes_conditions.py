@@ -68,15 +68,15 @@ def noisy_logs(task: str, data: str | None) -> Dataset | None:
 
 def changed(condition: str, parts: Parts, view: ContactView, seed: int) -> Parts:
     """The logs as the condition has them."""
-    logs = parts[:3]
     if condition in NOISE:
         random = np.random.default_rng([seed, 3])
-        return Parts(*([noisy(e, view, NOISE[condition], random) for e in part] for part in logs), *parts[3:])
+        train, held, test = ([noisy(e, view, NOISE[condition], random) for e in part] for part in parts[:3])
+        return parts._replace(train=train, validation=held, test=test)
     if condition == SLOW:
-        every = max(round(SLOW_STEP / logs[0][0].dt), 1)
-        slow = ([thinned(e, every) for e in part] for part in logs)
-        labels = ({name: [x[::every] for x in own] for name, own in kind.items()} for kind in parts[3:])
-        return Parts(*slow, *labels)
+        every = max(round(SLOW_STEP / parts.train[0].dt), 1)
+        train, held, test = ([thinned(e, every) for e in part] for part in parts[:3])
+        first, second = ({name: [x[::every] for x in own] for name, own in kind.items()} for kind in parts[3:])
+        return Parts(train, held, test, first, second)
     if condition == FEW:
         few = min(FEW_LOGS, len(parts.train) + 1) - 1
         labels = {name: own[:1] for name, own in parts.held_labels.items()}

@@ -82,7 +82,7 @@ def _first_path(steps: np.ndarray, ends: np.ndarray, random: np.random.Generator
     means /= np.bincount(number)[:, None]
     kinds = min(MOST, len(np.unique(means, axis=0)))
     found = KMeans(kinds, n_init=1, random_state=int(random.integers(2**31))).fit(means)  # pyright: ignore[reportArgumentType]
-    return found.labels_[number]
+    return np.asarray(found.labels_)[number]
 
 
 def _transitions(path: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,10 +143,10 @@ def _sampled_path(draw: Draw, given, rows, ends, random: np.random.Generator) ->
     ahead = np.zeros((len(ends), longest, MOST))  # log probability of the rows after each
     for n in range(longest - 2, -1, -1):
         later = padded[:, n + 1] + ahead[:, n + 1]
-        reached = logsumexp(draw.log_moves[None] + later[:, None], axis=2)
+        reached = np.asarray(logsumexp(draw.log_moves[None] + later[:, None], axis=2))
         ahead[:, n] = np.where((n + 1 < lengths)[:, None], reached, 0.0)
     log_now = draw.log_start + padded[:, 0] + ahead[:, 0]
-    total = float(logsumexp(log_now, axis=1).sum())
+    total = float(np.sum(np.asarray(logsumexp(log_now, axis=1))))
     path = np.zeros((len(ends), longest), int)
     for n in range(longest):
         if n:

@@ -39,23 +39,26 @@ from vhydro_audits.pages.tables import Line, folded_tables, metric_table
 from vhydro_audits.spec import MODES
 
 ARI = MODES.metric("ari")
-KEYS = [m.key for m in MODES.methods]
+KEYS = [m.key for m in MODES.methods if m.kind != "ceiling"]
+CLEAN, HALF = MODES.known["condition"][:2]
+FIXED, CHOSEN = MODES.known["reading"]
 TASKS = {"maniskill": ("PushCube", "PokeCube")}
 CLASSES = {"configuration": ["none", "hand+peg", "cube+peg, hand+peg"]}
 REGIMES = ["free", "impact", "sustained"]
 GOOD = {"mode_f1": 0.97, "ari": 0.95, "change_point_f1": 0.9, "purity": 0.98, "raw_ari": 0.8, "modes": 3.0}
 WORSE = {"mode_f1": 0.7, "ari": 0.5, "change_point_f1": 0.4, "purity": 0.9, "raw_ari": 0.5, "modes": 3.0}
 PAPER = {"mode_f1": 0.724, "ari": 0.647, "change_point_f1": 0.652, "purity": 0.919}
-PUBLISHED = ("full", "no-support", "hmm", "no-mode")
+PUBLISHED = ("auto", "no-support", "hmm", "no-mode")
 
 
 class Place(NamedTuple):
-    """Which family, sight, labels and method a number is of."""
+    """What a number is of."""
 
     family: str
-    occlusion: float
+    condition: str
     labels: str
     method: str
+    reading: str
 
 
 def read_results(folder: Path) -> Results:
@@ -63,9 +66,9 @@ def read_results(folder: Path) -> Results:
 
 
 def scores(p: Place) -> dict:
-    dark = 0.05 if p.method == "full" else 0.1
+    dark = 0.05 if p.method == "auto" else 0.1
     numbers = dict.fromkeys(MODES.numbers, 0.5) | (GOOD if p.method in ("full", "auto", "particles") else WORSE)
-    return numbers | {"ari": numbers["ari"] - (dark if p.occlusion else 0.0)}
+    return numbers | {"ari": numbers["ari"] - (dark if p.condition == HALF else 0.0)}
 
 
 def path(rng: np.random.Generator, runs: int = 6, values: int = 3) -> dict:
@@ -82,13 +85,13 @@ def theorem(rng: np.random.Generator) -> dict:
 
 
 def extras(p: Place, seed: int, rng: np.random.Generator) -> dict:
-    """What only the cells of full hold."""
+    """What only our cells hold."""
     classes = CLASSES.get(p.labels, REGIMES)
     found: dict[str, Any] = {"words": ["nothing", "peg with the hand", "cube and peg with the hand"]}
     found |= {"classes": classes, "dt": 0.05, "truth": path(rng)} if seed == 0 else {"classes": classes}
     if p.labels == "configuration":
         found["theorem"] = theorem(rng)
-    if p.labels == "proxy" and not p.occlusion:
+    if p.labels == "proxy" and p.condition == CLEAN:
         edges = np.linspace(-2, 2, 41).round(3).tolist()
         counts = {name: np.histogram(rng.normal(k - 1, 0.5, 400), edges)[0].tolist() for k, name in enumerate(REGIMES)}
         found |= {"thresholds": [0.5, 4.0], "histogram": {"edges": edges, "counts": counts}}
@@ -97,24 +100,25 @@ def extras(p: Place, seed: int, rng: np.random.Generator) -> dict:
 
 
 def cell(p: Place, task: str, seed: int, rng: np.random.Generator) -> dict:
-    out = {"experiment": "modes", "task": task, "seed": seed, "reading": "modes" if seed else "contact"}
+    out = {"experiment": "modes", "task": task, "seed": seed, "read": "modes" if seed else "contact"}
     out |= p._asdict() | scores(p) | {"confusion": [[90, 5, 5], [3, 40, 7], [0, 10, 60]]}
     out |= {"shown": path(rng)} if seed == 0 else {}
-    return out | (extras(p, seed, rng) if p.method == "full" else {})
+    return out | (extras(p, seed, rng) if (p.method, p.reading) == ("auto", FIXED) else {})
 
 
 def row(p: Place, task: str | None) -> dict:
-    beside = p.method in PUBLISHED and p.labels == "proxy" and not p.occlusion
+    beside = p.method in PUBLISHED and (p.labels, p.condition, p.reading) == ("proxy", CLEAN, FIXED)
     numbers = scores(p) | {f"{key}_sem": 0.01 for key in MODES.numbers}
     named = {} if task is None else {"task": task}
     return p._asdict() | numbers | named | {"seeds": 2, "published": PAPER if beside else None}
 
 
 def written_folder(
-    folder: Path, tasks=TASKS, methods=KEYS, levels=(0.0, 0.5), labels=MODES.known["labels"], seeds=2, **meta
+    folder: Path, tasks=TASKS, methods=KEYS, conditions=(CLEAN, HALF), labels=MODES.known["labels"], seeds=2, **meta
 ) -> Path:
     rng = np.random.default_rng(7)
-    places = [Place(*p) for p in product(tasks, levels, labels, methods)]
+    places = [Place(*p) for p in product(tasks, conditions, labels, methods, (FIXED, CHOSEN))]
+    places = [p for p in places if (p.method, p.reading) != ("changes", FIXED)]  # it is told the number of changes
     cells = [cell(p, task, seed, rng) for p in places for task in tasks[p.family] for seed in range(seeds)]
     rows = [row(p, task) for p in places for task in (None, *tasks[p.family])]
     about = {"commit": "abc1234", "device": "some device", "seconds": 1234.0, "seeds": seeds}
@@ -169,25 +173,27 @@ def test_the_page_stands_alone_and_holds_its_parts_in_order(folder):
     assert {p.name for p in folder.iterdir()} == before | {"index.html"}
     assert text.count("<script src") == 0
     assert "id='plotly'" not in text  # drawn without the library
-    parts = ("<h1>Contact modes", "An earlier version", "id='timeline'", "<table", "One log of every task",
-             "id='timeline-PushCube'", "id='timeline-PokeCube'", "id='confusions'", "How modes are read", "id='tasks'",
+    parts = ("<h1>Contact modes", "id='timeline'", "<table", "One log of every task",
+             "id='timeline-PushCube'", "id='timeline-PokeCube'", "id='confusions'", "With labels to choose",
+             "How modes are read", "Away from a clean log", "id='tasks'",
              "id='proxy'", "id='scores'", "id='dark'", "Thm 2, measured", "id='theorem'", "What the words mean",
              "<footer>")  # fmt: skip
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "abc1234 · some device · 1,234 s · 2 seeds · burst 8<" in text
     assert "where/it/lies" not in text
-    assert "Away from a clean log" not in text
 
 
 def test_a_run_with_hardly_anything_in_it_still_has_a_page(tmp_path):
-    tasks = {"sawyer-bridge": ("tower",)}
-    folder = written_folder(tmp_path, tasks, methods=["hmm"], levels=(0.5,), labels=("regime",), seeds=1, config=None)
-    names = ("reading", "confusion", "shown", "mode_f1")
+    tasks = {"sawyer": ("tower",)}
+    folder = written_folder(
+        tmp_path, tasks, methods=["hmm"], conditions=(HALF,), labels=("regime",), seeds=1, config=None
+    )
+    names = ("read", "confusion", "shown", "mode_f1")
     recorded(folder, lambda c: True, **dict.fromkeys(names))
     text = write_modes_page(folder).read_text("utf-8")
     assert "Ours was not run in full sight." in text
-    assert "This is a small run: in full the audit has 20 seeds and every task. 1 seed, 1 cells" in text
+    assert "This is a small run: in full the audit has 20 seeds and every task. 1 seed, 2 cells" in text
     assert "timeline-tower" not in text
 
 
@@ -198,66 +204,53 @@ def test_the_headline_has_the_best_peer_beside_ours_and_how_often_another_is_ahe
 
 
 def test_the_loss_in_the_dark_stands_beside_that_of_every_method_with_something_to_lose(folder):
-    dark = {"labels": "configuration", "occlusion": 0.5, "task": None}
+    dark = {"labels": "configuration", "condition": HALF, "task": None}
     changed(folder, of(method="no-mode", labels="configuration"), ari=0.0)
-    changed(folder, of(method="changes", **dark), ari=0.47)
+    changed(folder, of(method="slds", **dark), ari=0.47)
     words = loss_words(read_results(folder))
-    assert words.startswith("When half is hidden, on maniskill full loses 0.050 of its ARI (others changes 0.030 to ")
+    assert words.startswith("When half is hidden, on maniskill auto loses 0.050 of its ARI (others slds 0.030 to ")
     assert "no-mode" not in words
-    (pair,) = marks(sight_panels(read_results(folder)), "line", "changes")
+    (pair,) = marks(sight_panels(read_results(folder)), "line", "slds")
     assert pair.x == (0.47, 0.5)
 
 
 # --- other conditions ---------------------------------------------------------------------------------------
 
 
-def added(folder: Path, rows: list[dict]) -> Path:
-    """The folder with further rows in its summary."""
-    file = folder / "summary.json"
-    summary = json.loads(file.read_text("utf-8"))
-    summary["rows"] += rows
-    file.write_text(json.dumps(summary), "utf-8")
-    return folder
-
-
-def condition_row(condition: str, method: str, ari: float, **more) -> dict:
-    place = {"family": "maniskill", "labels": "configuration", "method": method, "condition": condition}
-    return place | {"ari": ari, "change_point_f1": ari, "seeds": 2, "reading": "fixed"} | more
-
-
-def test_rows_of_other_conditions_are_a_table_of_their_own_and_change_nothing_else(folder):
+def test_every_condition_and_family_is_a_line_and_the_headline_is_of_clean_logs(tmp_path):
+    conditions = (CLEAN, "noise 2 mm", "5 logs")
+    tasks = TASKS | {"new": ("PushPair",)}
+    folder = written_folder(tmp_path, tasks, methods=["auto", "hmm"], conditions=conditions, seeds=1)
     before = headline(read_modes(folder))
-    rows = [condition_row("noise 2 mm", "auto", 0.9), condition_row("noise 2 mm", "sticky-hdp-hmm", 0.8)]
-    rows += [condition_row("5 logs", "auto", a, task=t) for t, a in (("PushCube", 0.5), ("PokeCube", 0.7))]
-    rows += [condition_row("5 logs", "hmm", 0.65), condition_row("5 logs", "auto", 0.3, family="a new family")]
-    results = read_modes(added(folder, rows))
+    changed(folder, of(condition="noise 2 mm", method="auto", family="maniskill"), ari=0.9)
+    changed(folder, of(condition="5 logs", method="hmm", family="maniskill"), ari=0.99)
+    changed(folder, of(condition="5 logs", method="hmm", family="new"), ari=None)
+    results = read_modes(folder)
     assert headline(results) == before
     pairs = condition_pairs(results)
     table = condition_table(pairs, ARI)
     lines = {line.partition("</th>")[0].rpartition(">")[2]: line for line in table.split("<tr>")[2:]}
-    assert [*lines] == ["clean", "noise 2 mm", "5 logs"]
-    assert "<b>0.900</b><br><span class='verdict good'>▲ better than sticky-hdp-hmm</span>" in lines["noise 2 mm"]
-    assert "<b>0.600</b><br><span class='verdict wrong'>▼ worse than hmm" in lines["5 logs"]  # the mean of its tasks
-    assert lines["5 logs"].count("<b>0.300</b>") == 1
-    assert [pair.side for pair in pairs] == [1, 1, -1, None]
+    assert [*lines] == [*conditions]
+    assert "<b>0.900</b><br><span class='verdict good'>▲ better than hmm</span>" in lines["noise 2 mm"]
+    assert "<b>0.950</b><br><span class='verdict wrong'>▼ worse than hmm" in lines["5 logs"]
+    assert [pair.side for pair in pairs] == [1, 1, 1, 1, -1, None]
     (known, _) = condition_panels([(p.condition, p.family, p.ours, p.peer) for p in pairs], ARI)
-    assert [m.x for m in known.marks if m.name == "gap"] == [(0.95, 0.5), (0.9, 0.8), (0.6, 0.65)]
+    assert [m.x for m in known.marks if m.name == "gap"] == [(0.95, 0.5), (0.9, 0.5), (0.95, 0.99)]
     text = write_modes_page(folder).read_text("utf-8")
     assert "Away from a clean log" in text
     assert "level in 0 and behind in 1." in text
 
 
-def test_a_reading_that_no_label_chose_comes_before_one_that_labels_chose(folder):
-    place = Place("maniskill", 0.0, "configuration", "full")
-    twin = row(place, None) | {"ari": 0.77, "reading": "fixed"}
-    results = read_modes(added(folder, [twin]))
-    assert results.number(place_of("maniskill", "configuration"), "full", "ari") == 0.77
-    assert [r["ari"] for r in results.aside] == [0.95]
-    assert write_modes_page(folder).is_file()
+def test_what_labels_chose_is_a_table_of_its_own(folder):
+    changed(folder, of(reading=CHOSEN, method="full", labels="configuration", condition=CLEAN), ari=0.77)
+    results = read_modes(folder)
+    assert results.number(place_of("maniskill", "configuration"), "full", "ari") == 0.95
+    assert results.number(place_of("maniskill", "configuration", reading=CHOSEN), "full", "ari") == 0.77
+    assert "0.770" in write_modes_page(folder).read_text("utf-8")
 
 
 def test_a_task_where_a_peer_is_ahead_is_drawn_as_such(folder):
-    place = {"labels": "configuration", "occlusion": 0.0}
+    place = {"labels": "configuration", "condition": CLEAN, "reading": FIXED}
     changed(folder, of(method="ar-hmm", task="PushCube", **place), ari=0.97)
     (panel,) = task_panels(read_results(folder), "configuration", [ARI])
     assert [m.x for m in panel.marks if m.name == "ar-hmm"] == [(0.97,)]
@@ -274,7 +267,11 @@ def test_one_segment_outside_its_bound_is_counted_and_a_red_cross(folder):
     )
     point = [10, -6.0, -2.0, 1, 0, 0.02, 0.01, 0.2]
     one = {"segments": 30, "conditions": 16, "held": 15, "points": [point]}
-    recorded(folder, of(method="full", labels="configuration", task="PushCube", seed=0, occlusion=0.0), theorem=one)
+    recorded(
+        folder,
+        of(method="auto", reading=FIXED, labels="configuration", task="PushCube", seed=0, condition=CLEAN),
+        theorem=one,
+    )
     results = read_results(folder)
     words = theorem_words(results)
     assert "hold on 121 of 170 segments (71\u00a0%); there its bound holds on 120." in words
@@ -286,21 +283,21 @@ def test_one_segment_outside_its_bound_is_counted_and_a_red_cross(folder):
 def test_a_misassignment_of_nothing_is_drawn_at_the_edge(folder):
     points = [[10, None, None, 1, 1, None, None, None], [10, -300.0, -400.0, 1, 1, 0.0, 0.0, 0.0]]
     some = {"segments": 2, "conditions": 2, "held": 2, "points": points}
-    recorded(folder, of(method="full", labels="configuration"), theorem=some)
+    recorded(folder, of(method="auto", reading=FIXED, labels="configuration"), theorem=some)
     (sound,) = marks(theorem_panels(read_results(folder)), "dots", "conditions hold")
     np.testing.assert_allclose([*sound.x, *sound.y], -np.log10([300, 300]), rtol=1e-6)
     assert sound.tips == ("16 segments: conditions hold",)
 
 
 def test_every_task_where_a_rival_is_ahead_is_named(folder):
-    place = {"labels": "configuration", "occlusion": 0.0}
+    place = {"labels": "configuration", "condition": CLEAN, "reading": FIXED}
     changed(folder, of(method="ar-hmm", task="PushCube", **place), ari=0.97)
     changed(folder, of(method="no-support", task="PokeCube", **place), ari=0.955)
-    changed(folder, of(method="auto", task="PokeCube", **place), ari=0.99)  # ours as well, and no rival
+    changed(folder, of(method="full", task="PokeCube", **place), ari=0.99)  # ours as well, and no rival
     results = read_results(folder)
     lines = task_lines(results, "configuration")
     table = folded_tables(results, lines, [ARI])
-    assert "full is ahead of all that are not ours in 2 of 4 lines, behind in 2<" in table
+    assert "auto is ahead of all that are not ours in 2 of 4 lines, behind in 2<" in table
     assert (
         "Behind in PushCube (ar-hmm 0.970 against 0.950, beyond one SEM); "
         "PokeCube (no-support 0.955 against 0.950, within one SEM)." in table
@@ -328,7 +325,7 @@ def test_the_paper_stands_beside_its_methods_and_labels_only(folder):
 
 
 def test_readings_are_counted_beside_the_modes_as_they_are(folder):
-    recorded(folder, of(method="full", labels="proxy", occlusion=0.0), reading="regime")
+    recorded(folder, of(method="full", labels="proxy", condition=CLEAN, reading=CHOSEN), read="regime")
     line = reading_table(read_results(folder)).partition(">proxy, full</th>")[2].partition("</tr>")[0]
     assert line.startswith("<td>·</td><td>·</td><td>·</td><td>4</td><td>0.950<i>0.800</i></td>")
 
@@ -336,7 +333,7 @@ def test_readings_are_counted_beside_the_modes_as_they_are(folder):
 def test_modes_have_the_colour_of_the_class_that_most_of_their_rows_have(folder):
     swapped = [[1, 9, 0], [8, 1, 1], [0, 9, 1]]
     path = {"rows": 10, "starts": [0, 4, 6], "values": [0, 1, 2]}
-    picked = of(method="hmm", labels="configuration", task="PushCube", seed=0, occlusion=0.0)
+    picked = of(method="hmm", labels="configuration", task="PushCube", seed=0, condition=CLEAN, reading=FIXED)
     recorded(folder, picked, confusion=swapped, shown=path)
     panel = timeline_panel(read_results(folder), "maniskill", "PushCube")
     assert panel is not None
@@ -349,7 +346,8 @@ def test_modes_have_the_colour_of_the_class_that_most_of_their_rows_have(folder)
 
 
 def test_confusions_are_summed_whatever_modes_and_classes_are_numbered(folder):
-    picked = {"method": "full", "labels": "configuration", "task": "PushCube", "occlusion": 0.0}
+    picked = {"method": "auto", "labels": "configuration", "task": "PushCube"}
+    picked |= {"condition": CLEAN, "reading": FIXED}
     names = CLASSES["configuration"]
     recorded(folder, of(seed=0, **picked), confusion=[[9, 1, 0], [0, 0, 5], [0, 7, 2], [0, 3, 0]])
     recorded(folder, of(seed=1, **picked), confusion=[[6, 0], [1, 4]], classes=[names[2], names[1], names[0]])
@@ -365,7 +363,7 @@ def test_a_mode_without_a_row_of_a_class_is_not_its_partner():
 
 
 def test_seeds_with_other_configurations_are_left_out_of_the_confusion(folder):
-    picked = of(method="full", labels="configuration", task="PushCube", seed=1)
+    picked = of(method="auto", reading=FIXED, labels="configuration", task="PushCube", seed=1)
     recorded(folder, picked, confusion=[[5, 0], [0, 5]], classes=["none", "hand+peg"])
     found = summed_confusion(read_results(folder), "maniskill", "PushCube")
     assert found is not None
@@ -382,7 +380,11 @@ def test_histograms_with_other_edges_are_added_bin_by_bin():
 
 def test_histograms_are_drawn_as_shares_of_a_regime(folder):
     counts = {"free": [1, 3], "impact": [0, 0], "sustained": [2, 0]}
-    recorded(folder, of(method="full", task="PushCube"), histogram={"edges": [-1.0, 0.0, 1.0], "counts": counts})
+    recorded(
+        folder,
+        of(method="auto", reading=FIXED, task="PushCube"),
+        histogram={"edges": [-1.0, 0.0, 1.0], "counts": counts},
+    )
     lines = [m for m in histogram_panels(read_results(folder))[0].marks if m.kind == "line"]
     assert [(m.name, m.y) for m in lines] == [("free", (0.25, 0.25, 0.75, 0.75)), ("sustained", (1.0, 1.0, 0.0, 0.0))]
 
@@ -390,7 +392,7 @@ def test_histograms_are_drawn_as_shares_of_a_regime(folder):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("method", "full-contact", "has the method 'full-contact'; expected one of full, auto"),
+        ("method", "full-contact", "has the method 'full-contact'; expected one of auto, full"),
         ("labels", "colour", "has the labels 'colour'"),
         ("task", "tower", "has the task 'tower'; expected one of PushCube"),
         ("seed", None, "has no seed"),
