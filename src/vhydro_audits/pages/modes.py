@@ -6,8 +6,6 @@ from dataclasses import replace
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +13,7 @@ from vhydro.report.charts import Key, figure
 from vhydro.report.page import table_html
 from vhydro_audits.pages import modes_figures as figures
 from vhydro_audits.pages.frame import AuditPage, Card, Claim, write_audit_page
+from vhydro_audits.pages.modes_conditions import CLEAN, conditions_claim
 from vhydro_audits.pages.modes_figures import CONFIGURATION, HALF, LIT, POINT, PROXY, REGIMES, ours_at, place_of
 from vhydro_audits.pages.results import Record, Results, read_results
 from vhydro_audits.pages.tables import (
@@ -22,19 +21,16 @@ from vhydro_audits.pages.tables import (
     best_peer,
     claim_table,
     folded_tables,
-    mark,
     scores_of,
     standing,
     standing_words,
 )
-from vhydro_audits.spec import MODES, SPACE, Metric, percent, written
+from vhydro_audits.spec import MODES, SPACE, percent, written
 
 ARI, CHANGES, F1 = MODES.metric("ari"), MODES.metric("change_point_f1"), MODES.metric("mode_f1")
 READINGS = ("modes", "touching", "contact", "regime")
 ONCE = {"kinds": "touching"}  # what older runs called it
-CLEAN = (None, "", "clean")  # conditions that are none
 FIXED = "fixed"  # a reading that no label chose
-AUTO = "auto"
 NOTHING = 0.01  # an ARI of which none can be lost
 TELLING = np.log10(0.5)  # a larger bound does not even say that the mode is the likeliest
 ROUNDING = 1e-9
@@ -115,7 +111,7 @@ def modes_page(results: Results) -> AuditPage:
     """All that the page says."""
     claims = [
         _answer(results),
-        _conditions(results),
+        conditions_claim(results),
         _tasks(results),
         _proxy(results),
         _dark(results),
@@ -269,97 +265,6 @@ def _coupling_words(results: Results, family: str, task: str) -> str:
     words = next((c["words"] for c in ours_at(results, family, task, CONFIGURATION, "words")), [])
     said = " · ".join(f"{k} {escape(word)}" for k, word in enumerate(words))
     return f"Our modes, before they are read: {said}." if said else ""
-
-
-# --- other conditions -----------------------------------------------------------------------------------------------
-
-
-class Pair(NamedTuple):
-    """Ours and the best peer in one condition and family."""
-
-    condition: str
-    family: str
-    ours: float
-    peer: tuple[str, float] | None
-
-    @property
-    def side(self) -> int | None:
-        """1 where ours is ahead, 0 level, −1 behind; None without a peer."""
-        return None if self.peer is None else (self.ours > self.peer[1]) - (self.ours < self.peer[1])
-
-
-def _conditions(results: Results) -> Claim | None:
-    """Ours beside the best peer by condition and family, where rows of other conditions were written."""
-    pairs = condition_pairs(results)
-    if not pairs:
-        return None
-    sides = [pair.side for pair in pairs if pair.side is not None]
-    words = (
-        f"Under noise, other rates, few logs or a clumsy hand, ours is ahead of the best peer in {sides.count(1)} of "
-        f"{len(sides)} pairs of condition and family, level in {sides.count(0)} and behind in {sides.count(-1)}."
-    )
-    panels = figures.condition_panels([(p.condition, p.family, p.ours, p.peer) for p in pairs], ARI)
-    picture = figure(panels, "our ARI and the best peer’s in every condition", keys=figures.TASK_KEYS[:3],
-                     name="by-condition")  # fmt: skip
-    more = {"Change points in the same conditions": condition_table(condition_pairs(results, CHANGES.key), CHANGES)}
-    return Claim("Away from a clean log", "Conditions", words, condition_table(pairs, ARI), picture, more,
-                 "Peers have the same channels and the same absence of labels.")  # fmt: skip
-
-
-def condition_pairs(results: Results, key: str = ARI.key) -> list[Pair]:
-    """Every condition and family with a number of ours, clean logs first; none where there is no other condition.
-
-    Rows need a `condition`; families, methods and readings may be any. Ours is `auto` where a condition has it.
-    """
-    rows = [r for r in results.aside if r.get("condition") not in CLEAN and r.get(key) is not None]
-    if any(r.get("labels") == CONFIGURATION for r in rows):
-        rows = [r for r in rows if r.get("labels") == CONFIGURATION]
-    if not rows:
-        return []
-    clean = [r | {"condition": "clean", "reading": None} for r in results.rows
-             if r["labels"] == CONFIGURATION and r["occlusion"] == LIT and r.get(key) is not None]  # fmt: skip
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for row in [*clean, *rows]:
-        chosen = ", reading chosen by labels" if row.get("reading") == "validation" else ""
-        groups.setdefault((f"{row['condition']}{chosen}", str(row.get("family", "all"))), []).append(row)
-    found = [(*place, _ours_and_peer(some, key)) for place, some in groups.items()]
-    return [Pair(condition, family, *both) for condition, family, both in found if both is not None]
-
-
-def _ours_and_peer(rows: Sequence[Record], key: str) -> tuple[float, tuple[str, float] | None] | None:
-    """Our number and the best peer's: the mean over all tasks or, where there is none, that of its tasks."""
-    means: dict[str, float] = {}
-    for method in dict.fromkeys(str(r.get("method")) for r in rows):
-        mine = [r for r in rows if str(r.get("method")) == method]
-        whole = [float(r[key]) for r in mine if r.get("task") is None]
-        means[method] = whole[0] if whole else fmean(float(r[key]) for r in mine)
-    own = {m.key for m in MODES.methods if m.kind != "peer"}
-    peers = {m: v for m, v in means.items() if m not in own}
-    ours = next((means[m] for m in (AUTO, MODES.ours) if m in means), None)
-    best = max(peers, key=lambda m: peers[m]) if peers else None
-    return None if ours is None else (ours, None if best is None else (best, peers[best]))
-
-
-def condition_table(pairs: Sequence[Pair], metric: Metric) -> str:
-    """Conditions down, families across: our number, and below it the best peer’s and who is ahead."""
-    known = [*MODES.families]
-    families = sorted({p.family for p in pairs}, key=lambda f: (known.index(f) if f in known else len(known), f))
-    there = {(p.condition, p.family): p for p in pairs}
-    body = [
-        [escape(condition), *(_condition_cell(there.get((condition, family)), metric) for family in families)]
-        for condition in dict.fromkeys(p.condition for p in pairs)
-    ]
-    caption = f"{metric.title}: ours, and below it the best peer"
-    return table_html(["", *map(escape, families)], body, caption=caption) if body else ""
-
-
-def _condition_cell(pair: Pair | None, metric: Metric) -> str:
-    if pair is None:
-        return "–"
-    text = f"<b>{metric.text(pair.ours)}</b>"
-    if pair.peer is None or pair.side is None:
-        return text
-    return f"{text}<br>{mark(pair.side, pair.peer[0])} <small>{metric.text(pair.peer[1])}</small>"
 
 
 # --- tasks, the paper's labels, the dark ----------------------------------------------------------------------------

@@ -85,9 +85,10 @@ def headline(rows: Sequence[Row], cells: Sequence[Row]) -> str:
     )
 
 
-def risk_gap(rows: Sequence[Row]) -> float:
-    """The largest distance between predicted and realised failure of any task."""
-    return max(abs(r["model_risk"] - r["realised_failure"]) for r in rows if r["realised_failure"] is not None)
+def risk_gap(rows: Sequence[Row]) -> float | None:
+    """The largest distance between predicted and realised failure of any task; None where nothing was executed."""
+    real = [r for r in rows if r["realised_failure"] is not None]
+    return max((abs(r["model_risk"] - r["realised_failure"]) for r in real), default=None)
 
 
 def paper_gaps() -> list[float]:
@@ -97,6 +98,8 @@ def paper_gaps() -> list[float]:
 
 def _scores(rows: Sequence[Row]) -> list[Score]:
     gap, paper = risk_gap(rows), paper_gaps()
+    if gap is None:
+        return []
     words = mark((gap < paper[0]) - (gap > paper[0]), "the paper’s, on other tasks") if paper else ""
     scores = [Score("predicted against real risk, largest gap: ours", f"{gap:.3f}", words, True)]
     if paper:

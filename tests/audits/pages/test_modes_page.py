@@ -12,8 +12,6 @@ import pytest
 from vhydro.report.charts import Mark, Panel
 from vhydro.report.timeline import COLOURS
 from vhydro_audits.pages.modes import (
-    condition_pairs,
-    condition_table,
     headline,
     loss_words,
     read_modes,
@@ -22,6 +20,7 @@ from vhydro_audits.pages.modes import (
     theorem_words,
     write_modes_page,
 )
+from vhydro_audits.pages.modes_conditions import condition_pairs, condition_table
 from vhydro_audits.pages.modes_figures import (
     aligned,
     condition_panels,

@@ -1,0 +1,79 @@
+"""The page of the planning audit: what was proven, what really happened, and what could not be proven."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vhydro_audits.pages.planning import (
+    headline,
+    paper_gaps,
+    planning_page,
+    read_planning,
+    risk_gap,
+    risk_panel,
+    write_planning_page,
+)
+
+ROW = {"family": "known-equations", "plans": 2, "delta": 0.3, "epsilon": 0.02, "epsilon_worst": 0.5, "margin": 0.01}
+ROW |= {"model_risk": 0.05, "bound": 0.08, "realised_failure": 0.01, "worst_plan": 0.02, "executions": 1000}
+ROW |= {"energy_end": 0.4, "energy_bound": 1.8, "certified_share": 1.0, "above_bound": 0}
+META = {"commit": "abc1234", "device": "some device", "seconds": 12.0, "seeds": 2, "config": {"delta": 0.3}}
+
+
+def written(folder: Path, rows: list[dict], cells: list[dict], **meta) -> Path:
+    (folder / "summary.json").write_text(json.dumps({"meta": META | meta, "rows": rows}), "utf-8")
+    (folder / "cells.jsonl").write_text("".join(json.dumps(c) + "\n" for c in cells), "utf-8")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [ROW | {"task": "puck"}, ROW | {"task": "wall", "certified_share": 0.5, "realised_failure": 0.2}]
+    rows.append(ROW | {"task": "cube", "family": "maniskill"})  # of another kind
+    cell = {"family": "known-equations", "certified": True, "energy_holds": True}
+    return written(tmp_path, rows, [cell, cell, cell, cell | {"certified": False, "energy_holds": False}])
+
+
+def test_what_happened_stands_beside_what_was_proven_even_where_it_is_worse(folder):
+    text = write_planning_page(folder).read_text("utf-8")
+    assert "3 of 4 plans on recovered laws are certified to fail with a chance of at most 0.3" in text
+    assert "they fail in 20\u00a0% on the worst task" in text
+    assert "1 of 2 tasks have a realised share of failures below the proven one" in text  # 0.2 against 0.08
+    assert "wall has a proof for 50\u00a0% of its plans" in text
+    assert "is broken in 1 of 4 ensembles" in text
+    assert "cube" not in text
+    assert "ManiSkill tasks are not in this audit" in text
+
+
+def test_the_gap_between_predicted_and_real_risk_is_the_largest_and_the_papers_is_its_own(folder):
+    rows, cells, meta = read_planning(folder)
+    assert risk_gap(rows) == pytest.approx(0.15)
+    assert paper_gaps() == [0.196, 0.397, 0.484, 0.705]
+    ours, paper, _ = planning_page(rows, cells, meta).card.scores
+    assert (ours.number, paper.number) == ("0.150", "0.196 to 0.705")
+    worse = [r | {"model_risk": 0.9} for r in rows]
+    assert "▼ worse than the paper’s" in planning_page(worse, cells, meta).card.scores[0].words
+
+
+def test_the_parts_of_a_bound_are_drawn_one_after_the_other(folder):
+    rows, *_ = read_planning(folder)
+    drawn = [m for m in risk_panel(rows).marks if m.y[:1] == (0,)]
+    assert [m.x for m in drawn if m.kind == "stretch"] == [
+        pytest.approx(x) for x in ((0.0, 0.05), (0.05, 0.06), (0.06, 0.08))
+    ]
+    assert [m.x for m in drawn if m.name == "real"] == [(0.01,)]
+
+
+def test_a_run_in_which_nothing_was_certified_has_a_page(tmp_path):
+    row = ROW | {"task": "puck", "realised_failure": None, "worst_plan": None, "certified_share": 0.0, "executions": 0}
+    cell = {"family": "known-equations", "certified": False, "energy_holds": True}
+    text = write_planning_page(written(tmp_path, [row], [cell], quick=True)).read_text("utf-8")
+    assert "0 of 1 plans" in text
+    assert "This is a small run" in text
+    assert headline([row], [cell]).startswith("0 of 1 plans")
+
+
+def test_a_missing_summary_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"summary.json is not there; expected a file that the planning audit writes"):
+        write_planning_page(tmp_path)
