@@ -17,6 +17,7 @@ from vhydro.commands.report import ReportCommand, run_report
 from vhydro.commands.segment import SegmentCommand, run_segment
 from vhydro.fitted import digest, load
 from vhydro.report.run_files import read_run
+from vhydro.usage import UsageError
 
 TASK = """
 import jax.numpy as jnp, vhydro as vh
@@ -70,6 +71,14 @@ def test_what_was_hidden_is_kept_apart_from_what_was_seen(run):
         first = spring_log(0).observations[:, 0]
         both = np.where(np.isfinite(seen), seen, hidden)[: len(first), 0]
         np.testing.assert_allclose(both, first, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"hide": 1.0}, "--hide 1;"), ({"hide": 0.5, "to": "parquet"}, "--hide with")]
+)
+def test_what_cannot_be_hidden_is_refused(options, words, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        FilterCommand(tmp_path, tmp_path, **options)
 
 
 def test_a_law_is_followed_on_a_log_that_it_was_not_fitted_to(run):

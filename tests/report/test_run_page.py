@@ -13,6 +13,7 @@ from made_runs import HOSTILE, MODES, made_run
 from vhydro.report.mathml import mathml
 from vhydro.report.run_files import chosen, read_run
 from vhydro.report.run_findings import findings, in_the_dark
+from vhydro.report.run_laws import laws_html
 from vhydro.report.run_page import refuse_foreign_page, run_page, write_run_page
 from vhydro.report.traces import FINE, extremes, filled, packed, packed_all, runs, scales
 
@@ -210,6 +211,15 @@ def test_equations_become_mathematics(line, inner):
         mathml(line).replace("<mspace width='0.17em'/>", " ")
         == f"<math displaystyle='true'><mrow>{inner}</mrow></math>"
     )
+
+
+def test_what_a_contact_adds_is_words_and_mathematics():
+    line = r"as apart, and where \mathit{gap} - 2e-05 < 0, along \mathit{gap}: -901 \mathit{gap} - 4 \dot{x}"
+    law = {"modes": [{"name": "touching", "status": "identified", "reasons": [], "equations": [line]}]}
+    text = laws_html(law | {"constants": []})
+    assert "<p>As apart, and where <math" in text
+    assert "<mn>4</mn><mspace width='0.17em'/><mover>" in text
+    assert "mathit" not in text
 
 
 @pytest.mark.parametrize("line", ["{{{", "x^", r"\mathit{", "a_{b", r"\tfrac", "](", r"\<script>", "}" * 9])

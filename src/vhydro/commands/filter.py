@@ -19,7 +19,7 @@ from vhydro.fitting import darkened
 from vhydro.intervals import intervals
 from vhydro.report.files import staged, write_json
 from vhydro.report.run_page import refuse_foreign_page, write_run_page
-from vhydro.usage import at_least, share
+from vhydro.usage import UsageError, at_least, share
 from vhydro.views.view import AXES
 
 
@@ -54,6 +54,10 @@ class FilterCommand:
         share("level", self.level)
         if self.hide:
             share("hide", self.hide)
+            if self.to == "parquet":
+                raise UsageError(
+                    "--hide with --to parquet, which filters logs as they are; expected --to files. Leave it out."
+                )
 
 
 def run_filter(config: FilterCommand) -> list[Belief]:

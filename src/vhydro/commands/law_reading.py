@@ -51,7 +51,7 @@ def _equations(law: AnyLaw) -> tuple[list[str], list[list[str]]]:
 
 
 def _constants(law: AnyLaw) -> list[dict[str, Any]]:
-    found = constants(law) if isinstance(law, Law) else terms(law)
+    found = constants(law) if isinstance(law, Law) else _told_once(terms(law))
     doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]
     return [
         {
@@ -60,6 +60,14 @@ def _constants(law: AnyLaw) -> list[dict[str, Any]]:
         }
         for name, c in found.items()
     ]  # fmt: skip
+
+
+def _told_once(found: dict[str, Constant]) -> dict[str, Constant]:
+    """Without the terms that a mode shares with one before it."""
+    first: dict[tuple, str] = {}
+    for name, c in found.items():
+        first.setdefault((name.rpartition(" of ")[0], c.value, c.error), name)
+    return {name: found[name] for name in first.values()}
 
 
 def terms(law: LagrangeLaw) -> dict[str, Constant]:

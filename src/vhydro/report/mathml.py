@@ -7,6 +7,7 @@ TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|[a-zA-Z]|\
 FUNCTIONS = {"\\sin": "sin", "\\cos": "cos"}
 SYMBOLS = {"\\partial": "∂", "\\top": "⊤", "-": "−", "<": "&lt;", ">": "&gt;"}
 MINUS, THIN, SIDE_BY_SIDE = "<mo>−</mo>", "<mspace width='0.17em'/>", ("</mi>", "</msup>", "</mstyle>", "</mrow>")
+OPERATOR = ("<mo>", "<mo ")
 NAMES = ("\\mathit", "\\text", "\\operatorname")
 
 
@@ -35,9 +36,9 @@ class _Reader:
                 self.at += 1
                 continue
             element = self.scripted()
-            if out and out[-1].endswith(("</mn>", *SIDE_BY_SIDE)) and not element.startswith("<mo"):
+            if out and out[-1].endswith(("</mn>", *SIDE_BY_SIDE)) and not element.startswith(OPERATOR):
                 out.append(THIN)
-            if element == MINUS and (not out or out[-1].startswith("<mo")):
+            if element == MINUS and (not out or out[-1].startswith(OPERATOR)):
                 element = "<mo form='prefix'>−</mo>"
             out.append(element)
         return out

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vhydro.printable import printable, printable_json
+from vhydro.usage import UsageError
 
 PER_ROW = ("mean", "low", "high", "modes", "certified", "bound", "surprise", "observations", "hidden", "faults",
            "mixing", "certificate", "hand")  # fmt: skip
@@ -192,7 +193,7 @@ def chosen(episodes: Sequence[RunEpisode], asked: Sequence[str]) -> list[RunEpis
         elif first.isdigit() and int(first) < len(episodes) and (not dash or last.isdigit()):
             out += episodes[int(first) : int(last) + 1 if dash else int(first) + 1]
         else:
-            raise ValueError(
+            raise UsageError(
                 f"there is no episode {word!r}; expected a name, a number below {len(episodes)}, or a range such as "
                 f"0-{max(len(episodes) - 1, 0)}."
             )

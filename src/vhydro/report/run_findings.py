@@ -106,9 +106,10 @@ def found_beliefs(run: Run) -> str:
     if dark is None:
         return f"{steps[0].upper()}{steps[1:]}{blamed}."
     hide = float((run.filtered or {}).get("hide", 0))
+    what = "what a camera sees" if (run.fit or {}).get("view") == "contact" else "the readings"
     error = "" if dark.error is None else f", with a median error of {dark.error * 1000:.2g} mm"
     return (
-        f"With {hide:.0%} of what a camera sees hidden, the {level:.0%} intervals hold {dark.covered:.0%} of the "
+        f"With {hide:.0%} of {what} hidden, the {level:.0%} intervals hold {dark.covered:.0%} of the "
         f"{plural(dark.readings, 'hidden reading')}{error}; {steps}{blamed}."
     )
 

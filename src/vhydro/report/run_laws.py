@@ -1,5 +1,6 @@
 """The law of a run on its page: equations as mathematics, constants with intervals, and a log it did not see."""
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -10,6 +11,7 @@ from vhydro.report.page import table_html
 from vhydro.report.run_episodes import swatch
 from vhydro.report.words import number, plural
 
+CONTACT = re.compile("as (.+), and where (.+), along (.+): (.+)")  # what a contact adds to a law of coupled inertia
 UNITLESS = {"1": ""}
 WIDE = 700.0  # so that its words can be read on a phone
 STATUS = {
@@ -40,6 +42,11 @@ def _mode(place: int, mode: Mapping[str, Any]) -> str:
 
 
 def _line(line: str) -> str:
+    contact = CONTACT.fullmatch(line)
+    if contact:
+        where, along, force = (mathml(part) for part in contact.groups()[1:])
+        words = f"As {escape(contact[1])}, and where {where}, along {along}:"
+        return f"<p>{words}</p><div class='equation'>{force}</div>"
     return f"<p>{escape(line)}</p>" if line.startswith("as ") else f"<div class='equation'>{mathml(line)}</div>"
 
 

@@ -186,7 +186,7 @@ def _next(run: Run) -> Section | None:
     done = {"filter": run.filtered, "segment": run.segmented, "laws": (run.law or {}).get("logs_from")}
     view = (run.fit or {}).get("view", "")
     can = {"filter": True, "segment": len(run.modes) != 1, "laws": view == "mechanics"}
-    can |= {"plan": view in ("mechanics", "plain") and not run.plan}
+    can |= {"plan": view in ("mechanics", "plain") and bool((run.fit or {}).get("inputs")) and not run.plan}
     left = [verb for verb in NEXT if can[verb] and not done.get(verb)]
     if not left:
         return None
