@@ -177,7 +177,7 @@ def test_a_page_is_there_after_every_verb_alone(verb, tmp_path):
 
 def test_every_log_of_a_large_run_says_how_it_is_seen(tmp_path):
     folder = made_run(tmp_path / "run", episodes=12, rows=50, verbs="filter")
-    text = run_page(read_run(folder), ("0-3",))
+    text = run_page(read_run(folder), ("0:4",))
     assert len(re.findall("class='log'", text)) == 4
 
 

@@ -16,7 +16,7 @@ class ReportCommand:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Folder that fit, filter, segment, laws or plan wrote to."""
     episodes: tuple[str, ...] = ()
-    """Only these, by name, number from 0, or range such as 200-299, where a page cannot hold all."""
+    """Only these, by name, number from 0, or range such as 200:300, where a page cannot hold all."""
 
 
 def run_report(config: ReportCommand) -> Path:

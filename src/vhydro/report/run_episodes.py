@@ -50,7 +50,7 @@ def browser(run: Run, episodes: Sequence[RunEpisode], total: int) -> str:
     if left:
         note = (
             f"<p class='note'>The page has {len(shown)} of {total} logs, so that it stays small. To see others: "
-            f"<code>vhydro report {escape(shlex.quote(run.place))} --episodes {len(shown)}-{total - 1}</code></p>"
+            f"<code>vhydro report {escape(shlex.quote(run.place))} --episodes {len(shown)}:{total}</code></p>"
         )
     longest = max((e.rows for e in shown), default=0)
     if longest > points:

@@ -181,20 +181,20 @@ def _stale(documents: dict[str, dict | None]) -> tuple[str, ...]:
 
 
 def chosen(episodes: Sequence[RunEpisode], asked: Sequence[str]) -> list[RunEpisode]:
-    """The episodes that were asked for, by name, by number from 0, or as a range such as 20-39; all if none was."""
+    """The episodes that were asked for, by name, by number from 0, or as a range such as 20:40; all if none was."""
     if not asked:
         return list(episodes)
     names = {e.name: e for e in episodes}
     out: list[RunEpisode] = []
     for word in asked:
-        first, dash, last = word.partition("-")
+        first, colon, end = word.partition(":")
         if word in names:
             out.append(names[word])
-        elif first.isdigit() and int(first) < len(episodes) and (not dash or last.isdigit()):
-            out += episodes[int(first) : int(last) + 1 if dash else int(first) + 1]
+        elif first.isdigit() and int(first) < len(episodes) and (not colon or end.isdigit()):
+            out += episodes[int(first) : int(end) if colon else int(first) + 1]
         else:
             raise UsageError(
                 f"there is no episode {word!r}; expected a name, a number below {len(episodes)}, or a range such as "
-                f"0-{max(len(episodes) - 1, 0)}."
+                f"0:{len(episodes)}."
             )
     return out
