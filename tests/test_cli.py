@@ -110,7 +110,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path, capsys):
 
 
 def test_help_loads_nothing_heavy():
-    code = "import sys\nfrom vhydro.cli import main\nmain(['--version'])\nprint({'jax', 'plotly'} & set(sys.modules))"
+    code = "import sys\nfrom vhydro.cli import main\nmain(['--version'])\nprint({'jax', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")
 

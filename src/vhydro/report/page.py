@@ -1,13 +1,11 @@
 """One self-contained page: text, tables and figures that open without a network, in the light and in the dark."""
 
-import gzip
 import re
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vhydro.report.files import staged, version
 
@@ -83,14 +81,6 @@ def both(colour: str, light: float = 3.0, dark: float = 4.5) -> str:
     return f"light-dark({toned(colour, PAPER, light)}, {toned(colour, DARK['paper'], dark)})"
 
 
-def _drawn(name: str) -> str:
-    """In the dark, what Plotly draws in one of the page's own colours follows the page."""
-    colour = f"rgb({', '.join(map(str, _rgb(NAMES[name])))})"
-    drawn = ":root[data-shade=dark] .figure :not(.heatmap-label text)"  # which stands on a colour of its own
-    parts = (f"{drawn}[style*='{p}: {colour}'] {{ {p}: var(--{name}) !important; }}" for p in ("fill", "stroke"))
-    return "\n".join(parts)
-
-
 @cache
 def _style() -> str:
     """The variables, light alone for browsers without `light-dark`, and the dress."""
@@ -110,14 +100,6 @@ def _style() -> str:
 @cache
 def _asset(name: str) -> str:
     return (ASSETS / name).read_text("utf-8")
-
-
-@cache
-def _library() -> str:
-    """The drawing library, compressed: a quarter of its size."""
-    from plotly.offline import get_plotlyjs  # half a second; most pages do without it
-
-    return b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
 
 
 # --- the page ---------------------------------------------------------------------------------------------------
@@ -149,13 +131,12 @@ def page(
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title><script>{REMEMBERED}</script>",
-            f"<style>{_style()}{_plotly_style(body)}{style}</style></head><body>",
+            f"<style>{_style()}{style}</style></head><body>",
             "<a class='skip' href='#main'>Skip to the content</a>",
             _head([s for s in sections if isinstance(s, Section) and s.name], home),
             body,
             "" if "<footer" in body else _footer(footer),
             f"<div id='tip' aria-hidden='true'></div><script>{_asset('page.js')}</script>",
-            _plotly(body),
             f"<script>{script}</script>" if script else "",
             "</body></html>\n",
         ]
@@ -195,38 +176,7 @@ def _footer(words: str) -> str:
     return f"<footer>{said}<p>Written by VHyDRO {escape(version())}, which follows {paper}.</p></footer>"
 
 
-def _has_plotly(body: str) -> bool:
-    return "class='figure'" in body
-
-
-def _plotly_style(body: str) -> str:
-    return "\n".join(map(_drawn, NAMES)) if _has_plotly(body) else ""
-
-
-def _plotly(body: str) -> str:
-    if not _has_plotly(body):
-        return ""
-    return f"<script type='text/plain' id='plotly'>{_library()}</script><script>{_asset('plotly_figures.js')}</script>"
-
-
 # --- its pieces -------------------------------------------------------------------------------------------------
-
-
-def figure_html(figure: Any, name: str, alt: str = "") -> str:
-    """A Plotly `Figure` as wide as the page, drawn when it comes into view; on a narrow screen it scrolls sideways.
-
-    `alt` says in plain words what is to be seen. The library weighs 1.4 MB: `charts` draws most things without it.
-    """
-    figure.update_layout(paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
-    text = str(figure.to_json()).replace("<", "\\u003c")
-    said = escape(alt or f"figure: {name}", quote=True)
-    place = (
-        f"<div class='figure' id='{name}' style='height:{figure.layout.height}px' role='img' aria-label='{said}'></div>"
-    )
-    return (
-        f"<div class='wide' tabindex='0' role='group' aria-label='{said}'>{place}"
-        f"<script type='application/json'>{text}</script></div>"
-    )
 
 
 def legend_html(colours: Mapping[str, str]) -> str:

@@ -172,7 +172,6 @@ def test_the_page_stands_alone_and_holds_its_parts_in_order(folder):
     text = write_modes_page(folder).read_text("utf-8")
     assert {p.name for p in folder.iterdir()} == before | {"index.html"}
     assert text.count("<script src") == 0
-    assert "id='plotly'" not in text  # drawn without the library
     parts = ("<h1>Contact modes", "id='timeline'", "<table", "One log of every task",
              "id='timeline-PushCube'", "id='timeline-PokeCube'", "id='confusions'", "With labels to choose",
              "How modes are read", "Away from a clean log", "id='tasks'",
