@@ -195,6 +195,10 @@ def modes_labels() -> str:
                 f"{words}, {whose}{note[family] if labels == 'proxy' else ''}",
                 *(f"{ours[m]:.3f}" for m in ("mode_f1", "ari", "change_point_f1", "purity")),
             ])  # fmt: skip
+            if labels == "proxy":
+                best = _mode(family, None, "simulator", labels)
+                values = (f"{best[m]:.3f}" for m in ("mode_f1", "ari", "change_point_f1", "purity"))
+                rows.append([f"the simulator's own contacts, {whose}", *values])
     return table(["mean of the family, in full sight", "mode F1", "ARI", "change points", "purity"], rows)
 
 

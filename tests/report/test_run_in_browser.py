@@ -109,6 +109,7 @@ def test_channels_are_switched_on_by_group(browser, page):
 def test_it_reads_on_a_phone_and_to_everyone(browser, page, scheme):
     with opened(browser, page, viewport=PHONE, color_scheme=scheme) as tab:
         shown(tab)
+        assert all(cut.is_visible() for cut in tab.locator(".cut").all())  # however short
         unfold(tab)
         assert sideways(tab) <= 0
         assert tab.locator(".row.channel svg").first.bounding_box()["width"] > 330

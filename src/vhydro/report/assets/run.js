@@ -119,7 +119,7 @@
       if (right <= left) return null;
       cut.type = 'button'; cut.dataset.k = k; cut.tabIndex = -1;
       cut.style.left = left + 'px'; cut.style.width = Math.max(right - left, 1.5) + 'px';
-      if (right - left < 70) cut.classList.add('narrow');
+      if (right - left < 70) cut.classList.add('tight');
       if (right - left < 15) cut.classList.add('thin');
       cut.append(make('b', '', String(mode)), ' ', make('span', '', words(mode)));
       const text = `${mode} ${words(mode)}\n${seconds(a)} to ${seconds(b)}${sure === null ? '' : `\n${Math.round(100 * sure)} % sure`}`;
