@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from vhydro_audits.grid import Results
 from vhydro_audits.spec import Spec
-from vhydro_audits.store import as_json, write_whole
+from vhydro_audits.store import as_json, rounded, write_whole
 
+DIGITS = 6  # of a number in the summary
 META = ("commit", "device", "seconds", "seeds", "config")
 MATCHED = ("experiment", "family", "task", "occlusion")
 PUBLISHED = Path(__file__).with_name("published.json")
@@ -107,6 +108,10 @@ def write_summary(folder: Path, meta: Row, rows: Sequence[Row]) -> Path:
     if lacking := [name for name in META if name not in meta]:
         raise ValueError(f"the summary's meta has no {', '.join(lacking)}; expected {', '.join(META)}.")
     path = folder / "summary.json"
-    summary = as_json({"meta": meta, "rows": rows})
-    write_whole(path, json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    told = json.dumps(as_json(meta), indent=1, ensure_ascii=False, allow_nan=False)
+    spreads = ("_sem", "_sd")  # which one seed does not have
+    whole = as_json(rounded(list(rows), DIGITS))
+    kept = [{k: v for k, v in row.items() if v is not None or not k.endswith(spreads)} for row in whole]
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in kept)
+    write_whole(path, f'{{"meta": {told},\n"rows": [\n{lines}\n]}}\n')
     return path
