@@ -98,7 +98,7 @@ CASES = [
     Wrong("plan cart.vhydro cart.npz task.py --delta 2", 2, ("--delta 2", "a share strictly between 0 and 1")),
     Wrong("data inspect valve.npz --overwrite", 2, ("--overwrite without --write", "Give --write FILE")),
     Wrong("audit support --tasks PushCub --quick", 2, ("no task 'PushCub' in --family all", "Did you mean PushCube?")),
-    Wrong("audit modes --family both", 2, ("--family both", "expected one of maniskill, unseen, sawyer, all")),
+    Wrong("audit modes --family both", 2, ("--family both", "expected one of maniskill, unseen, new, sawyer, all")),
     Wrong("audit laws --tasks puk", 2, ("no task 'puk'", "Did you mean puck?")),
     Wrong("audit support", 2, ("a full run needs --data FOLDER", "use --quick")),
     Wrong("audit modes --quick --seeds 3", 2, ("--quick always runs", "Leave those out")),

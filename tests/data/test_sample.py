@@ -28,7 +28,7 @@ def test_samples_are_small():
 
 
 def test_an_unknown_sample_says_what_there_is():
-    with pytest.raises(ValueError, match="no sample of 'PushCub'; there are PickCube, .*bridge"):
+    with pytest.raises(ValueError, match="no sample of 'PushCub'; expected one of PickCube, .*bridge"):
         sample("PushCub")
 
 

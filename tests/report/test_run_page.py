@@ -116,7 +116,7 @@ def test_logs_are_joined_by_name_and_length(tmp_path):
 
 
 def test_episodes_are_chosen_by_name_number_and_range(run):
-    assert [e.name for e in chosen(run.episodes, ("log 1", "0", "1-2"))] == ["log 1", "log 0", "log 1", HOSTILE]
+    assert [e.name for e in chosen(run.episodes, ("log 1", "0", "1:3"))] == ["log 1", "log 0", "log 1", HOSTILE]
     with pytest.raises(ValueError, match="there is no episode 'log 7'; expected a name, a number below 3"):
         chosen(run.episodes, ("log 7",))
 

@@ -49,6 +49,11 @@ def _lines_axis(names: Sequence[str]) -> Axis:
     return Axis(-len(names) + 0.4, 0.6, ticks)
 
 
+def _columns(results: Results) -> int:
+    """Panels of families beside each other: all of them, if they are three or four."""
+    return 4 if len(results.present("family")) == 4 else 3
+
+
 def sight_panels(results: Results, labels: str = CONFIGURATION, metric: str = "ari") -> list[Panel]:
     """A metric in full sight (full mark) and half hidden (ring), a panel for each family, a line for each method."""
     methods, panels = [m for m in results.methods if m.kind != "ceiling" and m.key != "changes"], []
@@ -56,7 +61,9 @@ def sight_panels(results: Results, labels: str = CONFIGURATION, metric: str = "a
     for family in results.present("family"):
         tall = 24 * len(methods) + 52
         title = f"{MODES.metric(metric).title} · {family}"
-        panel = Panel(Axis(-0.03, 1.03, SHARE_TICKS), axis, title, width=column_width(3), height=tall, left=NAMES)
+        panel = Panel(
+            Axis(-0.03, 1.03, SHARE_TICKS), axis, title, width=column_width(_columns(results)), height=tall, left=NAMES
+        )
         for k, method in enumerate(methods):
             _dumbbell(panel, results, place_of(family, labels), method, k, MODES.metric(metric))
         panels.append(panel)
@@ -94,7 +101,7 @@ def task_panels(results: Results, labels: str, metrics: Sequence[Metric]) -> lis
     tasks = [(f, t) for f in results.present("family") for t in results.tasks(f)]
     panels = []
     for metric in metrics:
-        axis, tall = _lines_axis([t for _, t in tasks]), 22 * len(tasks) + 52
+        axis, tall = _lines_axis([t for _, t in tasks]), 19 * len(tasks) + 52
         title = f"{metric.title} · {labels} labels"
         panel = Panel(Axis(-0.03, 1.03, SHARE_TICKS), axis, title, width=column_width(3), height=tall, left=112)
         for k, (family, task) in enumerate(tasks):
@@ -374,7 +381,7 @@ def theorem_panels(results: Results) -> list[Panel]:
         axis = Axis(ends[0] - 0.12, ends[1] + 0.12, ticks)
         across = axis._replace(title="realised misassignment", ticks=ticks[::2])
         title = f"{family}: the bound, {len(some):,} segments"
-        panel = Panel(across, axis, title, width=column_width(3), height=320).diagonal()
+        panel = Panel(across, axis, title, width=column_width(_columns(results)), height=290).diagonal()
         met, holds = some[:, CONDITIONS] == 1, some[:, HOLDS] == 1
         _segments(panel, some[~met], "conditions fail", PALE, "ring")
         _segments(panel, some[met & holds], "conditions hold", SOUND, "circle")
