@@ -9,20 +9,10 @@ import time
 import pytest
 
 import vhydro.demo
+from command_line import outcome
 from vhydro.cli import GROUPS, TRACEBACK, UNREAD, VERBS, main
 from vhydro.completion import completion_script
 from vhydro.data import sample
-
-
-def outcome(arguments, capsys) -> tuple[int, str, str]:
-    """Exit status, output and errors of one call."""
-    try:
-        main(arguments)
-        status = 0
-    except SystemExit as ending:
-        status = int(ending.code or 0)
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])

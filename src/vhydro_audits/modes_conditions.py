@@ -18,6 +18,7 @@ from vhydro.data.sample import FILES
 from vhydro.episodes import Episode
 from vhydro.occlusion import occlude
 from vhydro.views.contact import MACHINE, ContactView
+from vhydro_audits.support_data import noisy
 
 CLEAN, HIDDEN, POLICY = "clean", "half hidden", "noisy policy"
 NOISE = {"noise 1 mm": 1e-3, "noise 2 mm": 2e-3, "noise 5 mm": 5e-3}  # metres, on every place of every body
@@ -82,15 +83,6 @@ def changed(condition: str, parts: Parts, view: ContactView, seed: int) -> Parts
         labels = {name: own[:1] for name, own in parts.held_labels.items()}
         return parts._replace(train=parts.train[:few], validation=parts.validation[:1], held_labels=labels)
     return parts
-
-
-def noisy(episode: Episode, view: ContactView, size: float, random: np.random.Generator) -> Episode:
-    """The log with noise on the places of all bodies; hand, fingers and joints are exact."""
-    places = {name for names in view.bodies.values() for name in names}
-    mine = [c.name in places for c in episode.channels]
-    values = episode.observations.astype(np.float64)
-    values[:, mine] += size * random.normal(size=(len(values), sum(mine)))
-    return replace(episode, observations=values)
 
 
 def thinned(episode: Episode, every: int) -> Episode:

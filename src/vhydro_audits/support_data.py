@@ -86,15 +86,15 @@ def digest(episodes: Sequence[Episode]) -> str:
 def divided(task: str, data: str | None, seed: int, sensor_noise: float) -> tuple[Division, list[Episode]]:
     """A seed's logs to fit and choose by, and those to test, with the noise that the seed adds to every place."""
     random, view = np.random.default_rng([seed, NOISE]), view_of(task, data)
-    noisy = [_noisy(e, view, sensor_noise, random) for e in episodes_of(task, data)]
-    names = tuple(str(i) for i in range(len(noisy)))
-    whole = Dataset("audit", Path(data or "sample"), names, lambda i: noisy[i])
+    logs = [noisy(e, view, sensor_noise, random) for e in episodes_of(task, data)]
+    names = tuple(str(i) for i in range(len(logs)))
+    whole = Dataset("audit", Path(data or "sample"), names, lambda i: logs[i])
     train, validation, test = split(whole, seed=seed).of(whole)
     return Division(list(train), list(validation)), list(test)
 
 
-def _noisy(episode: Episode, view: ContactView, size: float, random: np.random.Generator) -> Episode:
-    """The log with noise on the place of every body."""
+def noisy(episode: Episode, view: ContactView, size: float, random: np.random.Generator) -> Episode:
+    """The log with noise on the places of all bodies; hand, fingers and joints are exact."""
     places = {name for names in view.bodies.values() for name in names}
     mine = [c.name in places for c in episode.channels]
     values = episode.observations.astype(np.float64)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from command_line import outcome
 from known_logs import spring_log, valve_log
-from vhydro.cli import main
 from vhydro.commands.fit import FitCommand, run_fit
 from vhydro.data import read, sample
 from vhydro.data.convert import convert
@@ -260,16 +260,6 @@ def held(folder: Path) -> dict[str, str]:
     return {name: sha256(p.read_bytes()).hexdigest() if p.is_file() else "" for name, p in sorted(files.items())}
 
 
-def ended(words, capsys) -> tuple[int, str, str]:
-    """Status, output and error of the command line."""
-    try:
-        main(words)
-        status = 0
-    except SystemExit as end:
-        status = int(end.code or 0)
-    return status, *capsys.readouterr()
-
-
 def refused(status: int, expected: int, error: str, told) -> None:
     """Checks that an answer is short, says what is told, and shows nothing of the program's insides."""
     assert status == expected, error
@@ -285,7 +275,7 @@ def refused(status: int, expected: int, error: str, told) -> None:
 def test_a_wrong_use_is_answered(case, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     before = held(place)
-    status, out, error = ended(case.typed.split(" "), capsys)
+    status, out, error = outcome(case.typed.split(" "), capsys)
     refused(status, case.status, error, case.told)
     assert out == ""
     assert held(place) == before
@@ -325,11 +315,11 @@ def full_disk(size: int = 64):
 def test_a_full_disk_is_told_and_leaves_nothing(typed, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     before = held(place)
-    assert ended(typed.split(" "), capsys)[0] == 0  # it is the disk alone that is in the way
+    assert outcome(typed.split(" "), capsys)[0] == 0  # it is the disk alone that is in the way
     full = place / "full"
     shutil.rmtree(full) if full.is_dir() else full.unlink()
     with full_disk():
-        status, _, error = ended(typed.split(" "), capsys)
+        status, _, error = outcome(typed.split(" "), capsys)
     refused(status, 1, error, ("File too large", "--out"))
     assert held(place) == before
 
@@ -338,7 +328,7 @@ def test_a_model_that_does_not_fit_on_the_disk_leaves_the_old_one(place, monkeyp
     monkeypatch.chdir(place)
     before = held(place)
     with full_disk():
-        status, _, error = ended(["fit", "valve.npz", "--modes", "1", "--no-refine", "--out", "valve.vhydro"], capsys)
+        status, _, error = outcome(["fit", "valve.npz", "--modes", "1", "--no-refine", "--out", "valve.vhydro"], capsys)
     refused(status, 1, error, ("File too large", "--out"))
     assert held(place) == before
 
@@ -346,7 +336,7 @@ def test_a_model_that_does_not_fit_on_the_disk_leaves_the_old_one(place, monkeyp
 def test_two_runs_do_not_write_one_file(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     with locked(Path(".m.vhydro.vhydro.lock"), Path("m.vhydro")):
-        status, _, error = ended(["fit", "valve.npz", "--out", "m.vhydro"], capsys)
+        status, _, error = outcome(["fit", "valve.npz", "--out", "m.vhydro"], capsys)
     refused(status, 1, error, ("m.vhydro is being written by", "Wait for it, or give another --out"))
 
 
@@ -368,7 +358,7 @@ def test_an_interrupted_run_leaves_nothing(place):
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only to root")
 def test_a_folder_that_is_read_only(place, tmp_path, capsys):
     tmp_path.chmod(0o500)
-    status, _, error = ended(["fit", str(place / "valve.npz"), "--out", str(tmp_path / "m.vhydro")], capsys)
+    status, _, error = outcome(["fit", str(place / "valve.npz"), "--out", str(tmp_path / "m.vhydro")], capsys)
     refused(status, 1, error, ("cannot be written (Permission denied)", "expected a place of your own"))
 
 

@@ -372,7 +372,7 @@ def filter_episodes(
     proposal: Proposal | None = ConditionedProposal(),  # noqa: B008 — immutable
     settings: FilterSettings = FilterSettings(),  # noqa: B008
 ) -> list[Belief]:
-    """Every episode filtered, all in one compiled call.
+    """Every episode filtered, all by one compiled program.
 
     Episode i uses `jax.random.split(key, len(episodes))[i]`, or `key[i]` where there is a key for each.
     """

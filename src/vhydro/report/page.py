@@ -179,12 +179,6 @@ def _footer(words: str) -> str:
 # --- its pieces -------------------------------------------------------------------------------------------------
 
 
-def legend_html(colours: Mapping[str, str]) -> str:
-    """A line of coloured squares with their names."""
-    items = (f"<span><i style='background:{c}'></i>{escape(name)}</span> " for name, c in colours.items())
-    return f"<div class='legend'>{''.join(items)}</div>"
-
-
 def folded(title: str, content: str, *, place: str = "") -> str:
     """Content behind a line of HTML that opens it."""
     return f"<details{f' id={chr(39)}{place}{chr(39)}' if place else ''}><summary>{title}</summary>{content}</details>"
