@@ -43,7 +43,6 @@ NOTHING = 0.01  # an ARI of which none can be lost
 TELLING = np.log10(0.5)  # a larger bound does not even say that the mode is the likeliest
 ROUNDING = 1e-9
 COMMAND = "make audit-modes DATA=folder"
-NOTE = ""
 ABOUT = (
     "Logs are recorded with <code>vhydro collect</code>, those of the noisy policy in a folder <code>noisy</code> "
     "below the others; a run that was stopped goes on where it was, and one of fewer seeds is added to. <code>vhydro "
@@ -120,8 +119,11 @@ def modes_page(results: Results) -> AuditPage:
         _dark(results),
         _theorem(results),
     ]
-    said = escape(headline(results))
-    return AuditPage("Contact modes without labels", said, [c for c in claims if c], _card(results, said), NOTE, ABOUT,
+    said, seeds = escape(headline(results)), results.meta["seeds"]
+    few = (
+        f"<b>{seeds} of {MODES.seeds} divisions so far:</b> the numbers may still move." if seeds < MODES.seeds else ""
+    )
+    return AuditPage("Contact modes without labels", said, [c for c in claims if c], _card(results, said), few, ABOUT,
                      WORDS, COMMAND)  # fmt: skip
 
 

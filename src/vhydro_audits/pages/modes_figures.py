@@ -101,7 +101,7 @@ def task_panels(results: Results, labels: str, metrics: Sequence[Metric]) -> lis
     tasks = [(f, t) for f in results.present("family") for t in results.tasks(f)]
     panels = []
     for metric in metrics:
-        axis, tall = _lines_axis([t for _, t in tasks]), 19 * len(tasks) + 52
+        axis, tall = _lines_axis([t for _, t in tasks]), 17 * len(tasks) + 52
         title = f"{metric.title} · {labels} labels"
         panel = Panel(Axis(-0.03, 1.03, SHARE_TICKS), axis, title, width=column_width(3), height=tall, left=112)
         for k, (family, task) in enumerate(tasks):
@@ -381,7 +381,7 @@ def theorem_panels(results: Results) -> list[Panel]:
         axis = Axis(ends[0] - 0.12, ends[1] + 0.12, ticks)
         across = axis._replace(title="realised misassignment", ticks=ticks[::2])
         title = f"{family}: the bound, {len(some):,} segments"
-        panel = Panel(across, axis, title, width=column_width(_columns(results)), height=290).diagonal()
+        panel = Panel(across, axis, title, width=column_width(_columns(results)), height=260).diagonal()
         met, holds = some[:, CONDITIONS] == 1, some[:, HOLDS] == 1
         _segments(panel, some[~met], "conditions fail", PALE, "ring")
         _segments(panel, some[met & holds], "conditions hold", SOUND, "circle")
