@@ -135,7 +135,8 @@ class Fitted:
         seen = self.see(log)
         mean = np.asarray(belief.mean, np.float64) * np.asarray(self.model.scale) + np.asarray(self.model.shift)
         places = mean[:, : 3 * len(self.view.bodies)].reshape(len(mean), -1, 3)  # the first coordinates are bodies
-        return readings(np.asarray(belief.path), self.couples, self.view, seen, places)
+        noise = (np.asarray(self.model.emission.noise) * np.asarray(self.model.scale))[2 : places[0].size : 3]
+        return readings(np.asarray(belief.path), self.couples, self.view, seen, places, noise)
 
     def laws(self, logs: Episode | Sequence[Episode], *, estimator: str | None = None, seed: int = 0) -> AnyLaw:
         """The law of every mode, with constants and their intervals, found in these logs given the model's modes.

@@ -1,15 +1,16 @@
 """Readings of modes by what they couple: which bodies touch, contact or none, and the regime; labels have no part.
 
 A model's modes say what goes with the hand, and whether fingers and arm do as they are told. What rests on another
-thing does not show in motion, but gravity says it: a body that nothing holds and that stands higher than it began
-stands on something else than before. An arm that falls short while its fingers hold something presses it against
-something else.
+thing does not show in motion, but gravity says it: a body that nothing holds stands on something else than before where
+it stands higher than it began, or lower and began above another body. An arm that falls short while its fingers hold
+something presses it against something else.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.ndimage import median_filter
 
 from vhydro.episodes import Episode
 from vhydro.occlusion import straight_lines
@@ -18,7 +19,8 @@ from vhydro.views.view import AXES
 
 FREE, IMPACT, SUSTAINED = 0, 1, 2
 REGIMES = ("free", "impact", "sustained")
-HIGHER = 0.005  # metres: more than a body tilts when it is pushed
+SURELY = 5.0  # deviations of a height, over rows of rest
+HIGHER = 0.003  # metres: more than a body tilts when it is pushed, less than the floor of a bin
 
 
 class Touching(NamedTuple):
@@ -45,13 +47,16 @@ def readings(
     view: ContactView,
     seen: Episode,
     places: Float[np.ndarray, "rows bodies 3"] | None = None,
+    noise: Float[np.ndarray, "bodies"] | float = 0.0,
 ) -> Readings:
     """The readings of the modes of a log that was seen through the view.
 
     `places` are where the bodies are believed to be; without them where the log shows them, straight lines between.
+    `noise` is by how much a sensor misses the height of each, in metres.
     """
     path = np.asarray(path)
-    found = touching_of(path, couples, view, seen, shown_places(view, seen) if places is None else places)
+    places = shown_places(view, seen) if places is None else places
+    found = touching_of(path, couples, view, seen, places, np.broadcast_to(noise, places.shape[1]))
     flags = np.column_stack([*found[:2], found.pressed])
     codes = flags.astype(np.int64) @ (1 << np.arange(flags.shape[1], dtype=np.int64))
     firsts = {int(code): int(row) for code, row in zip(*np.unique(codes, return_index=True), strict=True)}
@@ -66,6 +71,7 @@ def touching_of(
     view: ContactView,
     seen: Episode,
     places: Float[np.ndarray, "rows bodies 3"],
+    noise: Float[np.ndarray, "bodies"],
 ) -> Touching:
     """What touches what: by what the mode of every row couples, by reach, and by height."""
     things = list(dict.fromkeys(c.group for c in seen.channels))
@@ -79,9 +85,47 @@ def touching_of(
     blocked = (is_on("gripper") | is_on("end_effector")) & ~goes.any(1)
     held = goes.copy()
     held[blocked, _nearest(view, seen, places)[blocked]] = True  # fingers that are on something are on what is near
-    higher = places[:, :, 2] - places[:1, :, 2] > HIGHER
     cloth = np.array([body in view.cloths for body in bodies])
-    return Touching(held, higher & ~goes & ~cloth, is_on("joints") & is_on("gripper") & goes.any(1))
+    return Touching(
+        held, _stands_elsewhere(places, goes, noise) & ~goes & ~cloth, is_on("joints") & is_on("gripper") & goes.any(1)
+    )
+
+
+def _stands_elsewhere(
+    places: Float[np.ndarray, "rows bodies 3"],
+    goes: Bool[np.ndarray, "rows bodies"],
+    noise: Float[np.ndarray, "bodies"],
+) -> Bool[np.ndarray, "rows bodies"]:
+    """Which bodies stand on something else than at first, if nothing holds them.
+
+    What falls over is lower too: only a body that began above another, nearer to it in the plane than in height, can
+    have come off it.
+    """
+    each = zip(places[:, :, 2].T, goes.T, noise, strict=True)
+    height, least = (np.stack(x, 1) for x in zip(*(_settled(*one) for one in each), strict=True))
+    risen = height - height[:1]
+    begun = np.column_stack([places[0, :, :2], height[0]])
+    apart = begun[:, None] - begun
+    above = apart[..., 2] > np.maximum(np.linalg.norm(apart[..., :2], axis=-1), HIGHER)
+    return (risen > least) | ((risen < -least) & above.any(1))
+
+
+def _settled(
+    height: Float[np.ndarray, "rows"], goes: Bool[np.ndarray, "rows"], noise: float
+) -> tuple[Float[np.ndarray, "rows"], Float[np.ndarray, "rows"]]:
+    """The height of a body, and the least difference that can be told: one beyond tilting and beyond its noise.
+
+    Where nothing moves the body the height is the median over as many rows as that takes, if there are so many.
+    """
+    told = max(HIGHER, noise)
+    rows = int((SURELY * noise / told) ** 2 + 0.5)
+    out, least = height.copy(), np.full(len(height), max(HIGHER, SURELY * noise))
+    for part in np.split(np.arange(len(goes)), 1 + np.flatnonzero(np.diff(goes))) if rows > 1 else []:
+        if not goes[part[0]]:
+            width = min(rows, len(part))
+            out[part] = median_filter(height[part], width, mode="reflect")
+            least[part] = max(told, SURELY * noise / np.sqrt(width))
+    return out, least
 
 
 def shown_places(view: ContactView, seen: Episode) -> Float[np.ndarray, "rows bodies 3"]:
