@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from vhydro.certificate import Gate
+from vhydro.emission import LinearEmission
 from vhydro.episodes import Channel, Episode
 from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_alike, log_evidence
 from vhydro.filter.exported import PLATFORMS, LoadedStream, read_stream
@@ -135,8 +136,9 @@ class Fitted:
         seen = self.see(log)
         mean = np.asarray(belief.mean, np.float64) * np.asarray(self.model.scale) + np.asarray(self.model.shift)
         places = mean[:, : 3 * len(self.view.bodies)].reshape(len(mean), -1, 3)  # the first coordinates are bodies
-        noise = (np.asarray(self.model.emission.noise) * np.asarray(self.model.scale))[2 : places[0].size : 3]
-        return readings(np.asarray(belief.path), self.couples, self.view, seen, places, noise)
+        assert isinstance(self.model.emission, LinearEmission)
+        noise = np.asarray(self.model.emission.channel_noise) * np.asarray(self.model.scale)
+        return readings(np.asarray(belief.path), self.couples, self.view, seen, places, noise[2 : places[0].size : 3])
 
     def laws(self, logs: Episode | Sequence[Episode], *, estimator: str | None = None, seed: int = 0) -> AnyLaw:
         """The law of every mode, with constants and their intervals, found in these logs given the model's modes.

@@ -77,5 +77,5 @@ def test_noise_lifts_nothing_and_hides_no_fall():
     noisy = places + noise * random.normal(size=places.shape)
     assert read(noisy).contact[:100].any()  # each row by itself is taken for a step
     found = read(noisy, noise=noise).contact
-    assert not found[:99].any()
-    assert found[101:].all()
+    assert not found[: 100 - 12].any()  # a fall is placed to half a window of 25 rows
+    assert found[100 + 12 :].all()
