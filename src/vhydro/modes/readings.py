@@ -101,7 +101,7 @@ def _stands_elsewhere(
     What falls over is lower too: only a body that began above another, nearer to it in the plane than in height, can
     have come off it.
     """
-    each = zip(places[:, :, 2].T, goes.T, noise, strict=True)
+    each = zip(places[:, :, 2].T, goes.T, noise.tolist(), strict=True)
     height, least = (np.stack(x, 1) for x in zip(*(_settled(*one) for one in each), strict=True))
     risen = height - height[:1]
     begun = np.column_stack([places[0, :, :2], height[0]])
