@@ -70,7 +70,7 @@ def uncertain(law: AnyLaw, found: Estimate, tracks: Tracks, doubts: list):
     now, generator = labels(tracks.modes), np.random.default_rng(0)
     q, v = tracks.smooth.position + tracks.carried, tracks.smooth.velocity
     there = np.isfinite(q).all(-1) & np.isfinite(v).all(-1)
-    there = there & (np.arange(there.shape[1]) < there.shape[1] - 1)  # nothing acts after the last sample
+    there = there & (np.arange(now.shape[1]) < tracks.actions.shape[1])  # nothing acts after the last sample
     for mode in range(len(law.modes)):
         if mode in {m for m, _ in doubts} or mode in found.form.resting:
             continue
