@@ -7,7 +7,7 @@ least squares on the filtered and decimated force.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.signal import butter, filtfilt
+from scipy.signal import butter, sosfiltfilt
 
 ORDER = 4
 EDGE = 100  # samples at either end, where filters and differences are off
@@ -43,10 +43,10 @@ def motion(position: np.ndarray, force: np.ndarray, dt: float, *, cutoff: float 
         )
     if len(position) <= 4 * EDGE:
         raise ValueError(f"the record has {len(position)} samples; expected more than {4 * EDGE}. Give a longer one.")
-    b, a = butter(ORDER, 2 * cutoff * dt)
-    smooth = filtfilt(b, a, position)
+    low_pass = butter(ORDER, 2 * cutoff * dt, output="sos")
+    smooth = sosfiltfilt(low_pass, position)
     velocity = np.gradient(smooth, dt)
-    return Motion(velocity, np.gradient(velocity, dt), filtfilt(b, a, force))
+    return Motion(velocity, np.gradient(velocity, dt), sosfiltfilt(low_pass, force))
 
 
 def inverse_dynamics(record: Motion) -> Drive:
