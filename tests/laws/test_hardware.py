@@ -54,6 +54,20 @@ def test_emps_holds_at_every_width(monkeypatch):
             assert max(abs(low / published - 1), abs(high / published - 1)) < (0.015 if name == "M" else 0.025)
 
 
+def test_a_drives_law_predicts_the_other_half_better_than_inverse_dynamics(monkeypatch):
+    halves, path = example("emps_halves", monkeypatch), at_hand(example("emps_law", monkeypatch))
+    log = np.load(path)
+    q, force, dt = log["qm"], float(log["gtau"]) * log["vir"], float(log["dt"])
+    fitted, left = slice(0, len(q) // 2), slice(len(q) // 2, None)
+    law = halves.drive_law(q[fitted], force[fitted], dt)
+    least = halves.inverse_dynamics(halves.motion(q[fitted], force[fitted], dt))
+    seen = halves.motion(q[left], force[left], dt)
+    theirs = (least.force(seen.velocity, seen.acceleration) - seen.force)[halves.EDGE : -halves.EDGE]
+    assert halves.force_error(law, q[left], force[left], dt) < 0.85 * np.sqrt(np.mean(theirs**2))
+    forward, backward = (law.dissipation(mode)[0].interval for mode in (0, 1))
+    assert forward[1] < backward[0]
+
+
 def test_a_sign_that_flickers_is_no_turn(monkeypatch):
     emps = example("emps_law", monkeypatch)
     t = np.linspace(0, 2, 401)

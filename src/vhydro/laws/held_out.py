@@ -22,6 +22,7 @@ HORIZONS = (0.5, 1.0)  # s: the first decides, the second has to be clearly off
 SHARE = 0.9  # of the windows that have to be explained
 MOST_EXCESS = 1.4  # times what noise leaves in that share of the windows …
 FURTHER_EXCESS = 3.0  # … and over the second horizon, where small errors of a right law have grown
+NOT_REFINED = 1.3  # the same for a law that was not fitted to positions themselves
 FOLDS = 3  # every episode is held out in one of them
 LAST_PART = 0.75  # of a single episode: what comes after is held out
 FEWEST_WINDOWS = 4

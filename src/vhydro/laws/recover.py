@@ -1,6 +1,6 @@
 """Laws from a recording: one door to the three estimators."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from vhydro.lagrangian import Lagrangian
 from vhydro.laws.estimate import Estimate, ShootingConfig, shooting, sorted_by_motion, weak_estimate
 from vhydro.laws.form import is_kinetic
+from vhydro.laws.guards import Sorted
 from vhydro.laws.held_out import Horizon, folds
 from vhydro.laws.lagrange import LagrangeConfig, lagrange_estimate, refuse_without_scale
 from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
@@ -21,6 +22,7 @@ from vhydro.laws.marks import (
     notes_of,
     positive_masses,
     problems_of,
+    uncertain,
     unpredicted,
     without_negative_friction,
 )
@@ -107,10 +109,19 @@ def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig
     if config.held_out:
         horizons = held_out_horizons(found, tracks, len(problem.modes))
         doubts += unpredicted(found, horizons, doubts, problem)
+    law = _unmarked(found, theta, tracks, problem, config.estimator, sorted_modes)
+    doubts += uncertain(law, found, tracks, doubts)
     doubts = [*dict.fromkeys((*doubts, *inherited(found, doubts, problem)))]
+    return replace(law, problems=tuple(doubts), held_out=horizons)
+
+
+def _unmarked(
+    found: Estimate, theta: np.ndarray, tracks: Tracks, problem: Problem, estimator: str, sorted_modes: Sorted
+) -> AnyLaw:
+    """The law of an estimate, before anything in it is doubted."""
     parts = (
-        found.support, found.covariance, config.estimator, None if np.isnan(found.chi_square) else found.chi_square,
-        tuple(doubts), tuple(notes_of(found)), circumstances_of(found, tracks, sorted_modes), horizons,
+        found.support, found.covariance, estimator, None if np.isnan(found.chi_square) else found.chi_square,
+        (), tuple(notes_of(found)), circumstances_of(found, tracks, sorted_modes),
     )  # fmt: skip
     if isinstance(found.form, Lagrangian):
         n = problem.positions

@@ -1,0 +1,66 @@
+"""Marks: a law whose own errors are wide, or that was bent by noise, is not called identified."""
+
+import jax
+import numpy as np
+import pytest
+
+from vhydro.laws import LawsConfig, Problem, Recording, candidates, recover
+from vhydro.laws.estimate import sorted_by_motion, weak_estimate
+from vhydro.laws.held_out import FURTHER_EXCESS, NOT_REFINED, Horizon
+from vhydro.laws.marks import UNSURE, uncertain, unpredicted
+from vhydro.laws.recover import law_of
+from vhydro.laws.tracks import prepared
+from vhydro.systems import Puck, simulate
+
+WEAK = LawsConfig(estimator="weak")
+
+
+@pytest.fixture(scope="module")
+def puck():
+    """Tracks of a puck at 0.1 % noise, the problem, and the weak form's estimate."""
+    truth = simulate(Puck(), 6, 400, 0.005, key=jax.random.key(0))
+    clean = truth.states[..., :1]
+    positions = clean + 0.001 * clean.std() * np.random.default_rng(0).standard_normal(clean.shape)
+    problem = Problem(
+        ("q", "p"), ("m", "kg m/s"), ("force",), ("free", "left", "right"), candidates(("length",)),
+        np.array([np.nan]), np.array([[0.0], [1.0]]),
+    )  # fmt: skip
+    tracks = prepared(Recording(positions, truth.actions, np.eye(3)[truth.modes], 0.005), problem)
+    return tracks, problem, weak_estimate(tracks, problem, 16)
+
+
+def test_errors_that_leave_the_accelerations_wide_are_a_mark(puck):
+    tracks, problem, found = puck
+    law = law_of(found, tracks, problem, LawsConfig(estimator="weak", held_out=False))
+    mass = next(i for i, e in enumerate(found.form.entries) if e.is_kinetic)
+    wide = np.zeros_like(found.covariance)
+    for share, marked in ((0.5 * UNSURE, False), (3 * UNSURE, True)):
+        wide[mass, mass] = (share * found.theta[mass]) ** 2
+        marks = dict(uncertain(law, found._replace(covariance=wide), tracks, []))
+        assert (sorted_by_motion(tracks)[1] in marks) is marked
+
+
+def test_without_a_covariance_the_folds_say_how_sure_a_law_is(puck):
+    tracks, problem, found = puck
+    law = law_of(found, tracks, problem, LawsConfig(estimator="weak", held_out=False))
+    none = np.full_like(found.covariance, np.nan)
+    alike = found._replace(covariance=none, folds=(found.theta,) * 3)
+    assert not dict(uncertain(law, alike, tracks, []))
+    apart = alike._replace(folds=tuple(found.theta * s for s in (0.7, 1.0, 1.3)))
+    assert dict(uncertain(law, apart, tracks, []))
+
+
+def test_a_law_that_was_not_fitted_to_positions_has_to_hold_longer(puck):
+    _, problem, found = puck
+    between = 0.5 * (NOT_REFINED + FURTHER_EXCESS)
+    horizons = (Horizon(0.5, 9, 1.0, 0.01, (1.0,) * 3), Horizon(1.0, 9, between, 0.01, (between,) * 3))
+    assert len([*unpredicted(found, horizons, [], problem)]) == 3
+    assert not [*unpredicted(found._replace(chi_square=1.0), horizons, [], problem)]
+
+
+def test_a_weak_law_that_noise_has_bent_is_marked_in_every_mode(puck):
+    tracks, problem, _ = puck
+    noisy = np.random.default_rng(1).normal(scale=0.05 * np.nanstd(tracks.positions), size=tracks.positions.shape)
+    recording = Recording(tracks.positions + noisy, tracks.actions, tracks.modes, tracks.dt)
+    law = recover(recording, problem, WEAK)
+    assert {law.status(mode) for mode in range(3)} == {"unidentified"}
