@@ -145,7 +145,7 @@ def modes_audit() -> str:
         "", "ARI", "mode F1", "change points", "purity", "ARI, half hidden", "best peer's ARI", "its change points",
         "ARI, number and reading by labels",
     ]  # fmt: skip
-    titles = {"unseen": "*three more:*", "new": "*not looked at while the model was built:*"}
+    titles = {"unseen": "*three more:*", "new": "*five more, on which heights were settled:*"}
     titles |= {"sawyer": "*Sawyer stand-ins:*"}
     rows = []
     for family, tasks in FAMILIES.items():
