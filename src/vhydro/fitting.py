@@ -15,6 +15,7 @@ from vhydro.fitted import SAME_STEP, Fitted
 from vhydro.intervals import calibrated, reading_moments, with_outliers
 from vhydro.laws.mechanics import mechanics_start
 from vhydro.learning.body import body_start
+from vhydro.learning.commanded import is_commanded, learn_commanded
 from vhydro.learning.contact_modes import contact_start
 from vhydro.learning.plain import plain_start
 from vhydro.learning.start import AUTO, Start
@@ -146,6 +147,8 @@ def _finished(
         tuple(channels[n] for n in view.channels), tuple(inputs[n] for n in view.inputs),
         guide=parts.proposal, settings=settings, couples=found.couples, law=found.law,
     )  # fmt: skip
+    if isinstance(view, ContactView) and is_commanded(view):
+        fitted = replace(fitted, commanded=learn_commanded(view, division.train, seed=seed))
     score = fitted.score(division.validation, seed=seed)
     return replace(fitted, report=_report(division, view, why, found, said, promised, score))
 
