@@ -9,7 +9,12 @@ from vhydro.episodes import Channel, Episode
 from vhydro_audits.collect.simulator import Simulator, SimulatorLostError
 
 DT = 0.05  # s: every task is controlled at 20 Hz
-EPISODES = {"PushCube": (90, 50), "PickCube": (90, 60), "StackCube": (70, 70), "PegInsertionSide": (50, 80)}  # and steps
+EPISODES = {
+    "PushCube": (90, 50),
+    "PickCube": (90, 60),
+    "StackCube": (70, 70),
+    "PegInsertionSide": (50, 80),
+}  # and steps
 BODIES = {"PushCube": ("cube",), "PickCube": ("cube",), "StackCube": ("cubeA", "cubeB"), "PegInsertionSide": ("peg",)}
 REACH = 0.04  # m: a displacement that asks for a full command
 NOISE, RANDOM, BURST = 0.35, 0.25, 4  # standard deviation of the noise; share and length of random actions

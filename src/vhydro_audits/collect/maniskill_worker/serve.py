@@ -64,7 +64,10 @@ class Task:
             goal = getattr(scene, GOALS[self._name])
             values |= _pose("goal", getattr(goal, "pose", goal))
         if self._name == "PegInsertionSide":
-            values |= {"peg.half_length": float(scene.peg_half_sizes[0, 0]), "peg.radius": float(scene.peg_half_sizes[0, 2])}
+            values |= {
+                "peg.half_length": float(scene.peg_half_sizes[0, 0]),
+                "peg.radius": float(scene.peg_half_sizes[0, 2]),
+            }
         return {"values": values, "success": success, "reward": reward}
 
 
