@@ -56,7 +56,7 @@ def _pushing(values: Values) -> tuple[np.ndarray, float]:
 def _carrying(task: str, values: Values) -> tuple[np.ndarray, float]:
     body = BODIES[task][0]
     hand, thing = place(values, "tcp"), place(values, body)
-    goal = place(values, "cubeB") + [0, 0, 0.045] if task == "StackCube" else place(values, "goal")
+    goal = place(values, "cubeB") + np.array([0, 0, 0.045]) if task == "StackCube" else place(values, "goal")
     near, fingers = np.linalg.norm(hand - thing), values["gripper.finger_1"]
     if near < 0.03 and fingers < HELD:
         over = np.linalg.norm((goal - thing)[:2])
@@ -66,7 +66,7 @@ def _carrying(task: str, values: Values) -> tuple[np.ndarray, float]:
         return goal + [0, 0, rise] + (hand - thing), -1.0
     if np.linalg.norm((hand - thing)[:2]) > 0.015 and hand[2] < thing[2] + 0.14:
         up = 0.0 if near < 0.02 else 0.08
-        return thing + [0, 0, up], 1.0
+        return thing + np.array([0, 0, up]), 1.0
     return thing, (-1.0 if near < 0.015 else 1.0)
 
 

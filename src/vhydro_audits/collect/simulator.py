@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -57,10 +58,8 @@ class Simulator:
         """Ends the worker."""
         for part in (self._lines, self._link):
             if part is not None:
-                try:
+                with suppress(OSError):  # it is gone already
                     part.close()
-                except OSError:
-                    pass  # it is gone already
         self._lines = self._link = None
         if self._child is not None:
             self._child.kill()
@@ -87,7 +86,8 @@ class Simulator:
                 said = words.read().decode("utf-8", "replace").strip().splitlines()[-6:]
                 self.close()
                 raise SimulatorLostError(
-                    f"the simulator did not connect ({error}); it said: {' / '.join(said) or 'nothing'}. Run it by hand: "
+                    f"the simulator did not connect ({error}); it said: {' / '.join(said) or 'nothing'}."
+                    f" Run it by hand: "
                     f"{' '.join(command[:-1])} PORT."
                 ) from error
         self._link.settimeout(self._answering)

@@ -23,7 +23,7 @@ for line in lines:
 def simulator(tmp_path):
     path = tmp_path / "worker.py"
     path.write_text(WORKER)
-    with Simulator([sys.executable, str(path)], starting=30, answering=1.5) as running:
+    with Simulator([sys.executable, str(path)], starting=30.0, answering=1.5) as running:
         yield running
 
 
@@ -45,6 +45,6 @@ def test_a_lost_worker_is_said_and_replaced(simulator, action):
 
 
 def test_a_worker_that_never_connects_is_refused_with_its_words():
-    with Simulator([sys.executable, "-c", "raise SystemExit('no such task')"], starting=20) as broken:
-        with pytest.raises(SimulatorLostError, match="no such task"):
-            broken.reset(0)
+    broken = Simulator([sys.executable, "-c", "raise SystemExit('no such task')"], starting=20.0)
+    with pytest.raises(SimulatorLostError, match="no such task"):
+        broken.reset(0)
