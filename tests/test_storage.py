@@ -179,11 +179,17 @@ def outcome(path, data, reader=load):
 # What is saved comes back.
 
 
+def commanded():
+    """A model that commands drive; only its class matters here."""
+    return object.__new__(storage.KNOWN["CommandedModel"])
+
+
 def test_every_known_class_is_tried(modules):
     parts = (*modules.values(), *TERMS, modules["calibrated"].calibration)
     equations = modules["mechanical"].equations
     kept = (equations, *equations.inertia, *equations.potential, *equations.friction, *equations.blocks)
     kept += (equations.inertia[0].shape, equations.blocks[0].guard)
+    kept += (commanded(),)  # its round trip is in `tests/learning/test_commanded.py`
     tried = {type(m).__name__ for m in (*parts, *kept)}
     assert tried == set(storage.KNOWN)
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from vhydro.certificate import Gate
+from vhydro.commanded import CommandedModel
 from vhydro.emission import LinearEmission
 from vhydro.episodes import Channel, Episode
 from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_alike, log_evidence
@@ -25,7 +26,18 @@ from vhydro.laws.mechanics import mechanics_laws
 from vhydro.model import HybridModel
 from vhydro.modes.readings import Readings, readings
 from vhydro.modes.segments import Segment, segments_of
-from vhydro.planning import HybridDynamics, LawDynamics, Plan, Planner, Task, hybrid_dynamics, law_dynamics, mppi
+from vhydro.planning import (
+    ContactDynamics,
+    HybridDynamics,
+    LawDynamics,
+    Plan,
+    Planner,
+    Task,
+    contact_dynamics,
+    hybrid_dynamics,
+    law_dynamics,
+    mppi,
+)
 from vhydro.printable import printable_json
 from vhydro.proposal import ConditionedProposal, Proposal
 from vhydro.smoother import PARTICLES, smooth_logs
@@ -58,6 +70,7 @@ class Fitted:
     settings: FilterSettings = field(default_factory=lambda: FilterSettings(particles=64))
     couples: Bool[np.ndarray, "modes things"] | None = None  # of a contact view: what goes with what drives it
     law: AnyLaw | None = None  # of a mechanics view: what the model is of
+    commanded: CommandedModel | None = None  # of a contact view with hand commands: what plans are made on
     report: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -158,13 +171,20 @@ class Fitted:
 
     def dynamics(
         self, *, noise: Sequence[float] | float | None = None, static_friction: float | None = None
-    ) -> HybridDynamics | LawDynamics:
+    ) -> HybridDynamics | LawDynamics | ContactDynamics:
         """How the model moves under raw actions, to plan with; names and units are those of the raw log.
 
         A state has the names of the log's channels and, of a mechanics view, `NAME velocity`. With `noise` (process
         noise of every velocity, gathered in one second) it is the law itself as a path model, on which plans can be
         certified against other laws.
         """
+        if isinstance(self.view, ContactView) and self.commanded is not None:
+            if noise is not None or static_friction is not None:
+                raise ValueError(
+                    "noise or static friction given for a contact model, which has learned its own; expected neither. "
+                    "Leave them out."
+                )
+            return contact_dynamics(self.commanded, self.view, self.dt)
         if not isinstance(self.view, MechanicsView | PlainView):
             raise ValueError(
                 f"the model sees logs through the {self.view.kind} view, whose inputs are what came of the commands; "
@@ -230,6 +250,7 @@ class Fitted:
             "law": None if self.law is None else any_document(self.law), "guided": self.guide is not None,
         }  # fmt: skip
         parts = {"model": self.model} | ({"guide": self.guide} if self.guide is not None else {})
+        parts |= {"commanded": self.commanded} if self.commanded is not None else {}
         save(path, notes=notes, **parts)
 
 
@@ -287,6 +308,7 @@ def load(path: str | PathLike[str]) -> Fitted:
             settings=_settings(notes["settings"]),
             couples=None if notes["couples"] is None else np.asarray(notes["couples"], bool),
             law=None if notes["law"] is None else any_law_of(notes["law"]),
+            commanded=held.parts.get("commanded"),  # pyright: ignore[reportArgumentType]
             report=tuple(map(str, notes["report"])),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -15,6 +15,7 @@ from vhydro.fitted import SAME_STEP, Fitted
 from vhydro.intervals import calibrated, reading_moments, with_outliers
 from vhydro.laws.mechanics import mechanics_start
 from vhydro.learning.body import body_start
+from vhydro.learning.commanded import is_commanded, learn_commanded
 from vhydro.learning.contact_modes import contact_start
 from vhydro.learning.plain import plain_start
 from vhydro.learning.start import AUTO, Start
@@ -73,6 +74,7 @@ def fit(
     validation: float | Sequence[Episode] = HELD_OUT,
     refine: bool = True,
     calibrate: bool = True,
+    commands: bool = False,
     seed: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> Fitted:
@@ -83,6 +85,8 @@ def fit(
     - `validation`: the share of the logs to choose by, or those logs themselves; of a single log its last part.
     - `refine`: whether FIVO learns noise and transitions from there; without it a fit is a quick look.
     - `calibrate`: whether intervals are calibrated and thresholds of surprise are found on held-out logs.
+    - `commands`: whether it is also learned what commands to the hand do, to plan with; of a contact view with hand
+      moves and a gripper.
     - `say`: called with a line about every stage, as it begins.
 
     >>> fitted = vhydro.fit(vhydro.read("logs/"))
@@ -91,6 +95,7 @@ def fit(
     division = _divided(_checked_logs(logs), validation, seed)
     chosen, why = _view(view, division.train)
     options = {"refinement": Refinement() if refine else None, "calibrate": calibrate, "seeds": (seed,), "say": say}
+    options["commands"] = commands
     return fit_divisions([division], chosen, modes=modes, why=why, **options)[0]
 
 
@@ -102,6 +107,7 @@ def fit_divisions(
     seeds: Sequence[int],
     refinement: Refinement | None = Refinement(),
     calibrate: bool = True,
+    commands: bool = False,
     length: int | None = None,
     why: str = "as given",
     say: Callable[[str], None] | None = None,
@@ -111,6 +117,12 @@ def fit_divisions(
     Models that are refined together have the same number of modes. `length` is the number of rows that logs are padded
     to, so that divisions of one dataset share a program.
     """
+    if commands and not (isinstance(view, ContactView) and is_commanded(view)):
+        raise ValueError(
+            f"commands are asked for through a {view.kind} view without hand moves, a gripper command and fingers; "
+            "expected all three, to plan with. Name them in a ContactView (moves, grip, fingers), or leave `commands` "
+            "out."
+        )
     _begin(f"finding modes through the {view.kind} view", say)
     found = [_start(view, division, modes, seed) for division, seed in zip(divisions, seeds, strict=True)]
     seen = [Division(*([view(e) for e in part] for part in division)) for division in divisions]
@@ -121,7 +133,12 @@ def fit_divisions(
         parts, said = refined(parts, view, seen, seeds, refinement, length)
     _begin("calibrating" if calibrate else "scoring", say)
     each = zip(divisions, seen, found, parts, said, seeds, strict=True)
-    return [_finished(d, s, f, p, line, view, why, calibrate, seed) for d, s, f, p, line, seed in each]
+    done = [_finished(d, s, f, p, line, view, why, calibrate, seed) for d, s, f, p, line, seed in each]
+    if commands and isinstance(view, ContactView):
+        _begin("learning what commands do", say)
+        each = zip(done, divisions, seeds, strict=True)
+        return [replace(f, commanded=learn_commanded(view, d.train, seed=seed)) for f, d, seed in each]
+    return done
 
 
 def _begin(stage: str, say: Callable[[str], None] | None) -> None:

@@ -1,5 +1,6 @@
 """Plans whose risk is proven, and refused where it cannot be."""
 
+from vhydro.planning.contact_dynamics import ContactDynamics, contact_dynamics
 from vhydro.planning.dynamics import HybridDynamics, hybrid_dynamics
 from vhydro.planning.law_dynamics import LawDynamics, law_dynamics
 from vhydro.planning.loop import Controller, Decision
@@ -10,6 +11,7 @@ from vhydro.planning.shift import Record, conformal, fitted, known
 from vhydro.planning.task import Task
 
 __all__ = [
+    "ContactDynamics",
     "Controller",
     "Decision",
     "HybridDynamics",
@@ -22,6 +24,7 @@ __all__ = [
     "cem",
     "certify",
     "conformal",
+    "contact_dynamics",
     "fitted",
     "hybrid_dynamics",
     "known",

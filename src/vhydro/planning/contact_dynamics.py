@@ -1,0 +1,93 @@
+"""How a contact model that commands drive moves many particles at once: what a planner for a robot's hand asks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vhydro.commanded import CommandedModel
+from vhydro.filter import Particles
+from vhydro.particles import Draw, step_noise
+from vhydro.planning.dynamics import Gap, Noise, Population, drawn_mode, population
+from vhydro.planning.task import Readout, readout
+from vhydro.small import over, pick
+from vhydro.views import ContactView
+
+
+class ContactDynamics(eqx.Module):
+    """A `CommandedModel` in steps of one sample; the mode counts what every body does, in base three."""
+
+    model: CommandedModel
+    readout: Readout
+    actions: Readout
+    seconds: float = eqx.field(static=True)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.actions.names
+
+    @property
+    def dtype(self):
+        return self.model.gains.dtype
+
+    def population(self, belief: Any) -> Population:
+        """The points of a belief of this model; see `seen`."""
+        return population(belief, self.model.latent, self.model.modes)
+
+    def seen(self, view: ContactView, before: Mapping[str, float], now: Mapping[str, float], mode: int = 0):
+        """The belief where everything is seen: two rows by channel name, the last steps between them."""
+        place = lambda row, names: np.array([row[n] for n in names])  # noqa: E731
+        things = [view.hand, *view.bodies.values()]
+        steps = [place(now, names) - place(before, names) for names in things]
+        width = np.mean([abs(now[f]) for f in view.fingers])
+        z = np.concatenate([place(now, view.hand), steps[0], [width], *(place(now, n) for n in things[1:]), *steps[1:]])
+        one = jnp.ones((1,), self.dtype)
+        return Particles(jnp.full((1,), mode, jnp.int32), jnp.asarray(z[:, None], self.dtype), 0 * one, one[0], None)
+
+    def noise(self, key: PRNGKeyArray, steps: int, particles: int) -> Noise:
+        """Uniform and normal numbers for every step."""
+        n = len(self.model.bodies)
+        layout = (Draw("mode", (n, particles), "uniform"), Draw("servo", (4, particles), "normal"),
+                  Draw("body", (3 * n, particles), "normal"))  # fmt: skip
+        return jax.vmap(lambda t: step_noise(layout, key, t, self.dtype))(jnp.arange(steps))
+
+    def settle(self, mode, z, action):  # noqa: ARG002
+        """The start as it is."""
+        return mode, z
+
+    def step(self, mode, z, action, noise: Noise):
+        """The hand by its servo, then every body by what it is drawn to do."""
+        model, shape = self.model, mode.shape
+        command = jnp.broadcast_to(action, (action.shape[0], *shape))
+        axes = len(shape)
+        step = model.servo_step(z, command) + over(model.servo_noise, axes) * noise["servo"]
+        hand, opening = z[:3] + step[:3], jnp.maximum(z[6:7] + step[3:4], 0.0)
+        places, steps, after = [], [], jnp.zeros(shape, jnp.int32)
+        for i in range(len(model.bodies)):
+            regime = (mode // 3**i) % 3
+            new = drawn_mode(model.log_regime(i, regime, z, step, command), noise["mode"][i])
+            moved = pick(model.body_step(i, z, step), new)
+            moved = moved + pick(over(model.noise[i], axes), new) * noise["body"][3 * i : 3 * i + 3]
+            moved = jnp.where(new == 0, 0.0, moved)
+            places, steps, after = [*places, z[model.place(i)] + moved], [*steps, moved], after + new * 3**i
+        return after, jnp.concatenate([hand, step[:3], opening, *places, *steps])
+
+    def compared(self, truth: Any, batched: bool, mode, z, action, noise: Noise, gap: Gap):  # noqa: ARG002
+        """Refused: a network has no path law."""
+        raise ValueError("networks have no path law to compare; certify by `conformal(record)` of held-out episodes.")
+
+    def refuse_unlike(self, truth: Any) -> None:  # noqa: ARG002
+        """Refused: a network has no path law."""
+        raise ValueError("networks have no path law to compare; certify by `conformal(record)` of held-out episodes.")
+
+
+def contact_dynamics(model: CommandedModel, view: ContactView, dt: float) -> ContactDynamics:
+    """The dynamics of a commanded model; a state has the log's channels, `opening`, and `NAME step` of places."""
+    places = [*view.hand, *(f"{n} step" for n in view.hand), "opening", *(n for b in view.bodies.values() for n in b)]
+    places += [f"{n} step" for b in view.bodies.values() for n in b]
+    inputs = (*model.moves, model.grip)
+    return ContactDynamics(model, readout(tuple(places), np.eye(model.latent)), readout(inputs, np.eye(4)), dt)

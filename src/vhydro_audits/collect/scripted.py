@@ -1,0 +1,139 @@
+"""A scripted policy for four ManiSkill tasks in hand displacements, with noise, and own rollouts made with it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from vhydro.episodes import Channel, Episode
+from vhydro_audits.collect.simulator import Simulator, SimulatorLostError
+
+DT = 0.05  # s: every task is controlled at 20 Hz
+EPISODES = {
+    "PushCube": (90, 50),
+    "PickCube": (90, 60),
+    "StackCube": (70, 70),
+    "PegInsertionSide": (50, 80),
+}  # and steps
+BODIES = {"PushCube": ("cube",), "PickCube": ("cube",), "StackCube": ("cubeA", "cubeB"), "PegInsertionSide": ("peg",)}
+REACH = 0.04  # m: a displacement that asks for a full command
+NOISE, RANDOM, BURST = 0.35, 0.25, 4  # standard deviation of the noise; share and length of random actions
+HELD = 0.034  # m: fingers that are closer hold something, or nothing
+INPUTS = (*(Channel(f"tcp.d{a}", "end_effector", "") for a in "xyz"), Channel("gripper.command", "gripper", ""))
+
+Values = Mapping[str, float]
+
+
+class Played(NamedTuple):
+    """An episode, whether it ever succeeded, its rewards, and whether the simulator was lost in it."""
+
+    episode: Episode | None
+    success: bool
+    rewards: tuple[float, ...]
+    lost: bool
+
+
+def place(values: Values, body: str) -> np.ndarray:
+    return np.array([values[f"{body}.{a}"] for a in "xyz"])
+
+
+def scripted(task: str, values: Values) -> np.ndarray:
+    """The command (x, y, z of the hand and the gripper, each in [−1, 1]) that leads on from here."""
+    target, grip = _pushing(values) if task == "PushCube" else _carrying(task, values)
+    return np.append(np.clip((target - place(values, "tcp")) / REACH, -1, 1), grip)
+
+
+def _pushing(values: Values) -> tuple[np.ndarray, float]:
+    hand, cube = place(values, "tcp"), place(values, "cube")
+    behind = cube + np.array([-0.08, 0.0, 0.01])
+    if hand[0] > cube[0] - 0.045:
+        return np.array([behind[0] - 0.03, behind[1], 0.12]), -1.0
+    if abs(hand[1] - cube[1]) > 0.02 or hand[2] > 0.06:
+        return behind, -1.0
+    return np.array([values["goal.x"], cube[1], behind[2]]), -1.0
+
+
+def _carrying(task: str, values: Values) -> tuple[np.ndarray, float]:
+    body = BODIES[task][0]
+    hand, thing = place(values, "tcp"), place(values, body)
+    goal = place(values, "cubeB") + np.array([0, 0, 0.045]) if task == "StackCube" else place(values, "goal")
+    near, fingers = np.linalg.norm(hand - thing), values["gripper.finger_1"]
+    if near < 0.03 and fingers < HELD:
+        over = np.linalg.norm((goal - thing)[:2])
+        if task == "StackCube" and over < 0.015 and thing[2] < goal[2] + 0.005:
+            return hand, 1.0
+        rise = max(0.0, 0.06 - max(goal[2] - 0.06, 0)) if over > 0.03 and task == "StackCube" else 0.0
+        return goal + [0, 0, rise] + (hand - thing), -1.0
+    if np.linalg.norm((hand - thing)[:2]) > 0.015 and hand[2] < thing[2] + 0.14:
+        up = 0.0 if near < 0.02 else 0.08
+        return thing + np.array([0, 0, up]), 1.0
+    return thing, (-1.0 if near < 0.015 else 1.0)
+
+
+def turn(task: str, values: Values) -> float:
+    """The turn of the hand that brings its fingers across the faces of what it is to grasp, the same for everybody."""
+    if task == "PushCube":
+        return 0.0
+    quarter = np.pi / 2 if task != "PegInsertionSide" else np.pi
+    off = values[f"{BODIES[task][0]}.yaw"] - values["tcp.yaw"]
+    if task == "PegInsertionSide":
+        off += np.pi / 2
+    off = (off + quarter / 2) % quarter - quarter / 2
+    return float(np.clip(-off / 0.02, -1, 1))
+
+
+def whole_action(task: str, values: Values, command: np.ndarray) -> list[float]:
+    """The seven numbers of `pd_ee_delta_pose`: a command of the hand, a turn about the vertical and the gripper."""
+    return [*command[:3].tolist(), 0.0, 0.0, turn(task, values), float(command[3])]
+
+
+class NoisyScripted:
+    """The scripted policy with smooth noise and bursts of random actions; one object for one episode."""
+
+    def __init__(self, task: str, seed: int, *, random: float = RANDOM):
+        self._task, self._draw, self._random = task, np.random.default_rng([seed, 7]), random
+        self._noise, self._left, self._held = np.zeros(3), 0, np.zeros(4)
+
+    def __call__(self, values: Values) -> np.ndarray:
+        self._noise = 0.7 * self._noise + np.sqrt(1 - 0.49) * NOISE * self._draw.normal(size=3)
+        self._left -= 1
+        if self._left <= 0 and self._draw.random() < self._random / BURST / (1 - self._random + self._random / BURST):
+            self._left, self._held = BURST, np.append(self._draw.uniform(-1, 1, 3), self._draw.choice([-1.0, 1.0]))
+        if self._left > 0:
+            return self._held
+        command = scripted(self._task, values)
+        return np.append(np.clip(command[:3] + self._noise, -1, 1), command[3])
+
+
+def channels(task: str) -> tuple[Channel, ...]:
+    """What a rollout records."""
+    bodies = [Channel(f"{b}.{a}", "object", "m") for b in BODIES[task] for a in "xyz"]
+    fingers = [Channel(f"gripper.finger_{i}", "gripper", "m") for i in (1, 2)]
+    return (*(Channel(f"tcp.{a}", "end_effector", "m") for a in "xyz"), *fingers, *bodies)
+
+
+def play(simulator: Simulator, task: str, policy, seed: int, steps: int) -> Played:
+    """One episode of a policy of values, all its steps, also after success; marked where the simulator was lost."""
+    named = channels(task)
+    rows, commands, rewards, success = [], [], [], False
+    try:
+        answer = simulator.reset(seed)
+        rows.append([answer.values[c.name] for c in named])
+        for _ in range(steps):
+            command = np.asarray(policy(answer.values), float)
+            answer = simulator.step(whole_action(task, answer.values, command))
+            rows.append([answer.values[c.name] for c in named])
+            commands.append(command)
+            rewards.append(answer.reward)
+            success = success or answer.success
+    except SimulatorLostError:
+        return Played(None, success, tuple(rewards), True)
+    info = {"task": task, "seed": float(seed), "success": success}
+    log = Episode(np.array(rows), np.array(commands), DT, named, INPUTS, info=info, source=f"{task} seed {seed}")
+    return Played(log, success, tuple(rewards), False)
+
+
+def own_rollouts(simulator: Simulator, task: str, first_seed: int = 20_000) -> list[Played]:
+    """The rollouts that models are learned from: the noisy scripted policy, no demonstrations."""
+    count, steps = EPISODES[task]
+    return [play(simulator, task, NoisyScripted(task, s), s, steps) for s in range(first_seed, first_seed + count)]

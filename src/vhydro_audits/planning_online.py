@@ -1,0 +1,145 @@
+"""Planning in ManiSkill, closed loop: one cost for each task, the planner's episodes, and what comparisons play."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vhydro.planning import ContactDynamics, Plan, Task, cem
+from vhydro.views import ContactView
+from vhydro_audits.collect.scripted import BODIES, NoisyScripted, play, scripted
+from vhydro_audits.collect.simulator import Simulator
+
+LIMITS = {"PushCube": 50, "PickCube": 50, "StackCube": 50, "PegInsertionSide": 100}  # steps of an episode
+PLANNER = cem(16, 4, 192, 8, rounds=3, first_rounds=5)  # chosen on seeds 0 to 9 of PushCube
+BOUND = 20.0
+ACTIONS = {"tcp.dx": (-0.7, 0.7), "tcp.dy": (-0.7, 0.7), "tcp.dz": (-0.7, 0.7), "gripper.command": (-1.0, 1.0)}
+SIZE = {"StackCube": 0.04}  # m: how far above its goal's body a body comes to lie
+MOMENTS = (0, 5)  # steps at which the risk of the episode is told
+
+
+class PushCost(eqx.Module):
+    """How far the cube is from the goal, and the hand from behind it."""
+
+    goal: jax.Array
+
+    def __call__(self, z, _mode, _a=None):
+        cube, hand = _point(z, "cube"), _point(z, "tcp")
+        away = jnp.hypot(cube[0] - self.goal[0], cube[1] - self.goal[1])
+        behind = _length([hand[0] - cube[0] + 0.05, hand[1] - cube[1], hand[2] - 0.03])
+        front = jnp.maximum(hand[0] - cube[0] + 0.02, 0.0)
+        return jnp.minimum(10 * jnp.maximum(away - 0.06, 0.0) + 2 * behind + 4 * front, BOUND)
+
+
+class CarryCost(eqx.Module):
+    """Subgoals in one cost: above the body, down to it, grasp, carry to the goal, be still there and let go."""
+
+    goal: jax.Array
+    body: str = eqx.field(static=True)
+    release: bool = eqx.field(static=True)
+
+    def __call__(self, z, _mode, a=None):
+        thing, hand = _point(z, self.body), _point(z, "tcp")
+        away = _length([thing[i] - self.goal[i] for i in range(3)])
+        apart = _length([hand[i] - thing[i] for i in range(3)])
+        flat = jnp.hypot(hand[0] - thing[0], hand[1] - thing[1])
+        above = jnp.where(flat > 0.025, jnp.maximum(thing[2] + 0.07 - hand[2], 0.0), 0.0)
+        speed = _length([z[f"tcp.{x} step"] for x in "xyz"])
+        still = jnp.where(away < 0.06, 15 * speed, 0.0)
+        grip = 0.0
+        if a is not None:
+            there = (away < 0.02) if self.release else jnp.zeros_like(away, bool)
+            closes = (apart < 0.02) & ~there
+            grip = 0.5 * jnp.where(closes, 1 + a["gripper.command"], 1 - a["gripper.command"])
+        return jnp.minimum(10 * away + 3 * apart + 5 * above + still + grip, BOUND)
+
+
+def _point(z, body: str) -> list[Any]:
+    return [z[f"{body}.{x}"] for x in "xyz"]
+
+
+def _length(parts: list[Any]) -> Any:
+    return jnp.sqrt(sum(p**2 for p in parts) + 1e-12)
+
+
+def task_of(name: str, values) -> Task:
+    """The task of an episode, with its goal; the same for every method."""
+    goal = _goal(name, values)
+    cost = PushCost(goal) if name == "PushCube" else CarryCost(goal, BODIES[name][0], name == "StackCube")
+    return Task(cost, bound=BOUND, actions=ACTIONS, final=cost, final_weight=2.0)
+
+
+def _goal(name: str, values) -> jax.Array:
+    if name == "StackCube":
+        return jnp.array([values["cubeB.x"], values["cubeB.y"], values["cubeB.z"] + SIZE[name]])
+    return jnp.array([values[f"goal.{x}"] for x in "xyz"])
+
+
+class Run(NamedTuple):
+    """An episode and what was told of it at fixed moments before its end was known."""
+
+    success: bool
+    total: float  # of the normalised dense reward, over all steps
+    lost: bool
+    costs: dict[int, float]  # expected by the plan of that step
+    moved: float  # m: how far the body got
+
+
+class Planned:
+    """The receding-horizon loop on what the simulator shows, as a policy of values."""
+
+    def __init__(self, name: str, dynamics: ContactDynamics, view: ContactView, seed: int):
+        self._name, self._dynamics, self._view = name, dynamics, view
+        self._key, self._before, self._task = jax.random.key(seed), None, None
+        self._plan: Plan | None = None
+        self._count, self.costs = 0, {}
+
+    def __call__(self, values) -> np.ndarray:
+        self._task = self._task or task_of(self._name, values)
+        mode = self._mode(self._before or values, values)
+        belief = self._dynamics.seen(self._view, self._before or values, values, mode)
+        key = jax.random.fold_in(self._key, self._count)
+        self._plan = PLANNER(self._dynamics, belief, self._task, key=key, warm=self._plan)
+        if self._count in MOMENTS:
+            self.costs[self._count] = self._plan.cost
+        self._before, self._count = values, self._count + 1
+        return self._plan.actions[0]
+
+    def _mode(self, before, now) -> int:
+        """What every body just did, by its displacement and the hand's."""
+        step = lambda b: np.array([now[f"{b}.{x}"] - before[f"{b}.{x}"] for x in "xyz"])  # noqa: E731
+        hand, mode = step("tcp"), 0
+        for i, body in enumerate(self._view.bodies):
+            moved = step(body)
+            if np.linalg.norm(moved) > 4e-4:
+                follows = np.linalg.norm(moved - hand) < 0.6 * np.linalg.norm(hand)
+                mode += (1 if follows else 2) * 3**i
+        return mode
+
+
+def random_policy(seed: int) -> Callable:
+    """Uniform commands."""
+    draw = np.random.default_rng([seed, 9])
+    return lambda _values: draw.uniform(-1, 1, 4)
+
+
+def run_episode(simulator: Simulator, name: str, method: str, seed: int, dynamics: Any = None, view: Any = None) -> Run:
+    """One episode of a method; `ours` plans on the dynamics that are given."""
+    if method == "ours" and (dynamics is None or view is None):
+        raise ValueError("no dynamics or no view given to plan with; expected those of a fit with `commands=True`.")
+    policy = {
+        "ours": lambda: Planned(name, dynamics, view, seed),
+        "random": lambda: random_policy(seed),
+        "noisy": lambda: NoisyScripted(name, seed, random=0.0),
+        "scripted": lambda: lambda values: scripted(name, values),
+    }[method]()
+    out = play(simulator, name, policy, seed, LIMITS[name])
+    moved = 0.0
+    if out.episode is not None:
+        first = out.episode.columns(body=BODIES[name][0])[:3]
+        path = out.episode.observations[:, first]
+        moved = float(np.linalg.norm(path[-1] - path[0]))
+    return Run(out.success, float(sum(out.rewards)), out.lost, getattr(policy, "costs", {}), moved)
