@@ -93,7 +93,8 @@ def test_light_and_dark_are_chosen_with_a_click_and_remembered(browser, folder):
         assert light[0] == "rgb(255, 255, 255)"
         assert light[0] != dark[0]
         assert light[1] != dark[1]  # what is drawn follows
-        for _ in range(5):  # what a page stores reaches its next renderer some milliseconds later
+        for _ in range(20):  # what a page stores reaches its next renderer later, on a busy machine much later
+            page.wait_for_timeout(250)
             page.reload()
             if page.evaluate(paper) == dark[0]:
                 break
