@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from vhydro import storage
 from vhydro.calibration import Calibration
+from vhydro.commanded import CommandedModel
 from vhydro.flow import MechanicalFlow, Reset
 from vhydro.gap import GapDrive, Geometry
 from vhydro.lagrangian import Friction, Inertia, Lagrangian, Potential, Shape, Surface, Touch
@@ -89,6 +90,16 @@ def reach() -> GapDrive:
     return GapDrive(Geometry(places, places + 1, jnp.ones((2, 3)), jnp.eye(6)[:1], jnp.array(0.01)), jnp.ones((3, 5)))
 
 
+def commanded_model(key) -> CommandedModel:
+    """A hand that commands drive, and one body."""
+    return CommandedModel(
+        servo=network(11, (4,), 4, key=key, dtype=jnp.float32), servo_in=jnp.ones((2, 11)), servo_out=jnp.ones((2, 4)),
+        servo_noise=jnp.ones(4), kernels=(network(17, (4,), 3, key=key, dtype=jnp.float32),),
+        gains=jnp.ones((1, 3, 3, 10)), noise=jnp.ones((1, 3, 3)), reach=jnp.ones(1), bodies=("cube",),
+        moves=("tcp.dx", "tcp.dy", "tcp.dz"), grip="gripper.command",
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def modules():
     """Modules of every known class and of every shape they come in."""
@@ -116,6 +127,7 @@ def modules():
         "residual": conditioned_proposal(contact, residual=(4,), key=key),
         "amortized": amortized_proposal(contact, hidden=(4, 3), key=key),
         "modal": mode_proposal(contact, hidden=(4, 3), key=key),
+        "commanded": commanded_model(key),
     }
 
 
@@ -179,17 +191,11 @@ def outcome(path, data, reader=load):
 # What is saved comes back.
 
 
-def commanded():
-    """A model that commands drive; only its class matters here."""
-    return object.__new__(storage.KNOWN["CommandedModel"])
-
-
 def test_every_known_class_is_tried(modules):
     parts = (*modules.values(), *TERMS, modules["calibrated"].calibration)
     equations = modules["mechanical"].equations
     kept = (equations, *equations.inertia, *equations.potential, *equations.friction, *equations.blocks)
     kept += (equations.inertia[0].shape, equations.blocks[0].guard)
-    kept += (commanded(),)  # its round trip is in `tests/learning/test_commanded.py`
     tried = {type(m).__name__ for m in (*parts, *kept)}
     assert tried == set(storage.KNOWN)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vhydro.learning.commanded import regime_of
 from vhydro.planning import ContactDynamics, Plan, Task, cem
 from vhydro.views import ContactView
 from vhydro_audits.collect.scripted import BODIES, NoisyScripted, play, scripted
@@ -110,14 +111,11 @@ class Planned:
 
     def _mode(self, before, now) -> int:
         """What every body just did, by its displacement and the hand's."""
-        step = lambda b: np.array([now[f"{b}.{x}"] - before[f"{b}.{x}"] for x in "xyz"])  # noqa: E731
-        hand, mode = step("tcp"), 0
-        for i, body in enumerate(self._view.bodies):
-            moved = step(body)
-            if np.linalg.norm(moved) > 4e-4:
-                follows = np.linalg.norm(moved - hand) < 0.6 * np.linalg.norm(hand)
-                mode += (1 if follows else 2) * 3**i
-        return mode
+        steps = {
+            b: np.array([[now[f"{b}.{x}"] - before[f"{b}.{x}"] for x in "xyz"]]) for b in ("tcp", *self._view.bodies)
+        }
+        each = [int(regime_of(steps[body], steps["tcp"])[0]) for body in self._view.bodies]
+        return sum(regime * 3**i for i, regime in enumerate(each))
 
 
 def random_policy(seed: int) -> Callable:

@@ -42,7 +42,7 @@ def track(view: ContactView, log: Episode) -> Track:
     bodies = [_filled(columns(log, names)) for names in view.bodies.values()]
     steps = [np.vstack([np.zeros((1, 3)), np.diff(x, axis=0)]) for x in (hand, *bodies)]
     z = np.concatenate([hand, steps[0], opening, *bodies, *steps[1:]], 1)
-    regime = np.stack([_regime(s[1:], steps[0][1:]) for s in steps[1:]], 1)
+    regime = np.stack([regime_of(s[1:], steps[0][1:]) for s in steps[1:]], 1)
     return Track(z, commands(log, [*view.moves, view.grip]), regime)
 
 
@@ -55,7 +55,7 @@ def _filled(values: np.ndarray) -> np.ndarray:
     return values[last]
 
 
-def _regime(body: np.ndarray, hand: np.ndarray) -> np.ndarray:
+def regime_of(body: np.ndarray, hand: np.ndarray) -> np.ndarray:
     """What a body does in every step, by its displacement and the hand's."""
     moves = np.linalg.norm(body, axis=1) > MOVED
     follows = np.linalg.norm(body - hand, axis=1) < FOLLOWS * np.linalg.norm(hand, axis=1)
