@@ -58,6 +58,10 @@ class Fitted:
 
     Modes have the same numbers and `names` in everything it returns. It is of logs with time steps of `dt` seconds
     that have the raw `channels` and `inputs`. `report` says what the fit saw, chose and could not use.
+
+    Where refinement sharpened the noise of `model`, to predict what is hidden, the model as it was is kept beside it:
+    `filter` and `stream` predict with the first, `smooth` and all that reads modes tell them apart with the second. So
+    refinement does not change contacts: a noise that is tight on the logs of a fit takes a clumsier policy for touch.
     """
 
     view: AnyView
@@ -71,6 +75,7 @@ class Fitted:
     couples: Bool[np.ndarray, "modes things"] | None = None  # of a contact view: what goes with what drives it
     law: AnyLaw | None = None  # of a mechanics view: what the model is of
     commanded: CommandedModel | None = None  # of a contact view with hand commands: what plans are made on
+    segmenter: HybridModel | None = None  # the model before it was refined: wide noise, which tells modes apart
     report: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -114,10 +119,11 @@ class Fitted:
     def smooth_all(self, logs: Sequence[Episode], *, seed: int = 0) -> list[Belief]:
         """Every log as `smooth` would, to rounding; logs of about one length go through one program together."""
         settings = replace(self.settings, particles=PARTICLES, corrected=False)
-        if is_separate(self.model):
+        model, guide = (self.model, self.guide) if self.segmenter is None else (self.segmenter, ConditionedProposal())
+        if is_separate(model):
             settings = replace(settings, engine="merged")
         seen, key = [self.see(log) for log in logs], jax.random.key(seed)
-        return smooth_logs(self.model, seen, key=key, proposal=self.guide, settings=settings)
+        return smooth_logs(model, seen, key=key, proposal=guide, settings=settings)
 
     def stream(self, *, dt: float | None = None, seed: int = 0, **options: Any) -> "FittedStream":
         """A running filter for a control loop, with the numbers that `filter` gives for the whole log."""
@@ -149,8 +155,9 @@ class Fitted:
         seen = self.see(log)
         mean = np.asarray(belief.mean, np.float64) * np.asarray(self.model.scale) + np.asarray(self.model.shift)
         places = mean[:, : 3 * len(self.view.bodies)].reshape(len(mean), -1, 3)  # the first coordinates are bodies
-        assert isinstance(self.model.emission, LinearEmission)
-        noise = np.asarray(self.model.emission.channel_noise) * np.asarray(self.model.scale)
+        emission = (self.segmenter or self.model).emission
+        assert isinstance(emission, LinearEmission)
+        noise = np.asarray(emission.channel_noise) * np.asarray(self.model.scale)
         return readings(np.asarray(belief.path), self.couples, self.view, seen, places, noise[2 : places[0].size : 3])
 
     def laws(self, logs: Episode | Sequence[Episode], *, estimator: str | None = None, seed: int = 0) -> AnyLaw:
@@ -251,6 +258,7 @@ class Fitted:
         }  # fmt: skip
         parts = {"model": self.model} | ({"guide": self.guide} if self.guide is not None else {})
         parts |= {"commanded": self.commanded} if self.commanded is not None else {}
+        parts |= {"segmenter": self.segmenter} if self.segmenter is not None else {}
         save(path, notes=notes, **parts)
 
 
@@ -309,6 +317,7 @@ def load(path: str | PathLike[str]) -> Fitted:
             couples=None if notes["couples"] is None else np.asarray(notes["couples"], bool),
             law=None if notes["law"] is None else any_law_of(notes["law"]),
             commanded=held.parts.get("commanded"),  # pyright: ignore[reportArgumentType]
+            segmenter=held.parts.get("segmenter"),  # pyright: ignore[reportArgumentType]
             report=tuple(map(str, notes["report"])),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -83,7 +83,8 @@ def fit(
     - `modes`: how many; `auto` takes the most that the logs speak for.
     - `view`: what the model sees: `contact`, `mechanics`, `body`, `plain`, a view of your own, or `auto`.
     - `validation`: the share of the logs to choose by, or those logs themselves; of a single log its last part.
-    - `refine`: whether FIVO learns noise and transitions from there; without it a fit is a quick look.
+    - `refine`: whether FIVO learns noise and transitions from there, to predict what is hidden; without it a fit is a
+      quick look. Contacts are read with the noise from before, and are the same either way.
     - `calibrate`: whether intervals are calibrated and thresholds of surprise are found on held-out logs.
     - `commands`: whether it is also learned what commands to the hand do, to plan with; of a contact view with hand
       moves and a gripper.
@@ -162,6 +163,7 @@ def _finished(
         view, model, found.names, first.dt,
         tuple(channels[n] for n in view.channels), tuple(inputs[n] for n in view.inputs),
         guide=parts.proposal, settings=settings, couples=found.couples, law=found.law,
+        segmenter=found.model if isinstance(view, ContactView) and parts.model is not found.model else None,
     )  # fmt: skip
     score = fitted.score(division.validation, seed=seed)
     return replace(fitted, report=_report(division, view, why, found, said, promised, score))

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.gap import GapDrive, Geometry
+from vhydro.learning.combined import combined
 from vhydro.learning.contact import (
     ContactFit,
     Scales,
@@ -104,7 +105,7 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
         )
         return begun, refined_law(
             begun,
-            lambda law: contact_model(law, setup),
+            lambda law: contact_model(law, setup, setup.couples(law)),
             lambda law: together_of(setup.couples(law), things),
             search.seen,
             search.scales,
@@ -121,10 +122,20 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
         elif setup.kinds(begun) == len(law.gain):
             law = begun
     couples = setup.couples(law)
+    if modes == AUTO:
+        law, couples = _combined(law, couples, setup)
     names = tuple(contact_words(p, things.names) for p in couples)
     collapsed = _collapsed(_ordered(fit, things), things)
     notes = noise_words(search.seen, search.scales, search.view, untold)
-    return Start(contact_model(law, setup), names, tried, collapsed, couples, notes=notes)
+    return Start(contact_model(law, setup, couples), names, tried, collapsed, couples, notes=notes)
+
+
+def _combined(law: ContactLaw, couples: np.ndarray, setup: "Setup") -> tuple[ContactLaw, np.ndarray]:
+    """The law with the combinations of its modes that no log shows."""
+    things = setup.things
+    own, of_channel = (np.array([name in MACHINE for name in names]) for names in (things.names, things.of_channel))
+    fingers = np.array([name == "gripper" for name in things.names])
+    return combined(law, couples, np.asarray(setup.rows.share), own, of_channel, fingers)
 
 
 def _begun(fit: ContactFit, scales: Scales, things: "Things") -> ContactLaw:
@@ -281,13 +292,13 @@ class Setup(NamedTuple):
         return len(np.unique(self.couples(law), axis=0))
 
 
-def contact_model(law: ContactLaw, setup: Setup) -> HybridModel:
+def contact_model(law: ContactLaw, setup: Setup, couples: Bool[np.ndarray, "modes things"]) -> HybridModel:
     """The hybrid model of what was found, in units of the noise floor."""
     seen, scales = setup.seen, setup.scales
     gain, floor = law.gain, scales.floor
     modes, width = gain.shape
     rough = np.zeros((modes, width, len(scales.action)))
-    rough[:, :, :width] = law.rough[:, None] * together_of(setup.couples(law), setup.things)
+    rough[:, :, :width] = law.rough[:, None] * together_of(couples, setup.things)
     rough[:, :, :width] *= scales.action[:width] / floor[:, None]
     port = np.zeros((modes, width, len(scales.action)))
     port[:, range(width), range(width)] = gain * scales.action[:width] / floor

@@ -30,32 +30,38 @@ def forward_backward(
 ) -> ChainPosterior:
     """The posterior of one chain from how likely each row is in every mode; padding has a log density of 0.
 
-    `log_transition` is one matrix, or one for each step (row t to row t + 1). Every row is normalised by itself: sums
-    over a long log would leave no digits for one row.
+    `log_transition` is one matrix, or one for each step (row t to row t + 1). Every row is scaled by itself (Rabiner
+    1989): sums over a long log would leave no digits for one row.
     """
-    steps = log_density.shape[0] - 1
-    log_move = jnp.broadcast_to(log_transition, (steps, *log_transition.shape[-2:]))
+    peak = log_density.max(-1, keepdims=True)
+    likely, move = jnp.exp(log_density - peak), jnp.exp(log_transition)
+    each = move.ndim == 3  # a matrix for every step
+    moves = move if each else jnp.zeros((len(likely) - 1, 0), move.dtype)
 
-    def scaled(log_mode):
-        total = jax.nn.logsumexp(log_mode)
-        return log_mode - total, total
+    def scaled(weight):
+        total = weight.sum()
+        return weight / total, total
 
-    def ahead(log_mode, inputs):
-        row, move = inputs
-        now, total = scaled(row + jax.nn.logsumexp(log_mode[:, None] + move, axis=0))
+    def ahead(mode, inputs):
+        row, own = inputs
+        now, total = scaled((mode @ (own if each else move)) * row)
         return now, (now, total)
 
-    def back(log_rest, inputs):
-        row, move = inputs
-        return scaled(jax.nn.logsumexp(move + row + log_rest, axis=1))[0], log_rest
+    def back(rest, inputs):
+        row, own = inputs
+        return scaled((own if each else move) @ (row * rest))[0], rest
 
-    first, begun = scaled(log_start + log_density[0])
-    _, (later, totals) = jax.lax.scan(ahead, first, (log_density[1:], log_move))
+    first, begun = scaled(jnp.exp(log_start) * likely[0])
+    _, (later, totals) = jax.lax.scan(ahead, first, (likely[1:], moves))
     forward = jnp.concatenate([first[None], later])
     # Each row's rest is what follows it; the last one's is nothing.
-    start_rest, rests = jax.lax.scan(back, jnp.zeros_like(first), (log_density[1:], log_move), reverse=True)
+    start_rest, rests = jax.lax.scan(back, jnp.ones_like(first), (likely[1:], moves), reverse=True)
     backward = jnp.concatenate([start_rest[None], rests])
-    joint = forward[:-1, :, None] + log_move + (log_density + backward)[1:, None]
     both = (valid[1:] & valid[:-1])[:, None, None]
-    pairs = jnp.where(both, jax.nn.softmax(joint, axis=(1, 2)), 0.0)
-    return ChainPosterior(jax.nn.softmax(forward + backward), pairs, begun + totals.sum())
+    pairs = _shares(forward[:-1, :, None] * move * (likely * backward)[1:, None], (1, 2))
+    log_likelihood = jnp.log(begun) + jnp.log(totals).sum() + peak.sum()
+    return ChainPosterior(_shares(forward * backward, -1), jnp.where(both, pairs, 0.0), log_likelihood)
+
+
+def _shares(weight: Float[Array, "..."], axis: int | tuple[int, ...]) -> Float[Array, "..."]:
+    return weight / weight.sum(axis, keepdims=True)

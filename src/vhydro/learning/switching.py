@@ -131,14 +131,16 @@ def start_from_labels(
 def baum_welch(data: Regression, assumed: Structure, starts: Switching, config: SwitchingConfig) -> Switching:
     """Every start after `config.rounds` of E and M steps; what drives transitions stays as it is."""
 
+    moments = _moments(data)
+
     def one(start: Switching) -> Switching:
-        return jax.lax.fori_loop(0, config.rounds, lambda _, now: _round(data, assumed, now, config), start)
+        return jax.lax.fori_loop(0, config.rounds, lambda _, now: _round(data, assumed, now, config, moments), start)
 
     return jax.vmap(one)(starts)
 
 
-def _round(data: Regression, assumed: Structure, now: Switching, config: SwitchingConfig) -> Switching:
-    chain = e_step(data, now, config)
+def _round(data: Regression, assumed: Structure, now: Switching, config: SwitchingConfig, moments) -> Switching:
+    chain = e_step(data, now, config, moments)
     weight = chain.mode * data.valid[..., None]
     moves = chain.pairs.sum((0, 1)) + config.pseudo_moves
     begun = weight[:, 0].sum(0) + config.pseudo_moves
@@ -146,19 +148,35 @@ def _round(data: Regression, assumed: Structure, now: Switching, config: Switchi
         logits=jnp.log(moves / moves.sum(1, keepdims=True)) if not data.inputs.shape[-1] else now.logits,
         log_start=jnp.log(begun / begun.sum()),
     )
-    return _laws(data, assumed, weight, now, config)
+    return _laws(data, assumed, weight, now, config, moments)
 
 
-def e_step(data: Regression, now: Switching, config: SwitchingConfig) -> ChainPosterior:
+def e_step(data: Regression, now: Switching, config: SwitchingConfig, moments=None) -> ChainPosterior:
     """The modes of every episode."""
-    log_density = row_log_density(data, now) / config.temper
+    log_density = row_log_density(data, now, moments) / config.temper
     log_move = log_transitions(now, data.inputs)
     axes = (0, 0, 0 if log_move.ndim == 4 else None, None)
     return jax.vmap(forward_backward, in_axes=axes)(log_density, data.valid, log_move, now.log_start)
 
 
-def row_log_density(data: Regression, now: Switching) -> Float[Array, "episodes rows modes"]:
+def _moments(data: Regression) -> Float[Array, "episodes rows moments"] | None:
+    """Products of responses and of what drives them, of which densities and sums of one regressor are linear.
+
+    With more regressors they would cancel digits that matter, and would be too many: None.
+    """
+    if data.design.shape[-1] > 1:
+        return None
+    y, x = data.response, data.design[..., 0]
+    seen = data.seen.astype(y.dtype)
+    return jnp.concatenate([seen * part for part in (y * y, x * y, x * x, jnp.ones_like(y))], -1)
+
+
+def row_log_density(data: Regression, now: Switching, moments=None) -> Float[Array, "episodes rows modes"]:
     """How likely every row is in every mode, but for a constant."""
+    if moments is not None:
+        known, gain = 1 / now.noise**2, now.coefficients[..., 0]
+        parts = (-0.5 * known, gain * known, -0.5 * gain**2 * known, -jnp.log(now.noise))
+        return moments @ jnp.concatenate(parts, -1).T
     terms = -0.5 * (_residuals(data, now) / now.noise) ** 2 - jnp.log(now.noise)
     return (terms * data.seen[:, :, None]).sum(-1)
 
@@ -175,11 +193,21 @@ def _residuals(data: Regression, now: Switching) -> Float[Array, "episodes rows 
     return (data.response[:, :, None] - fitted) * data.seen[:, :, None]
 
 
-def _laws(data: Regression, assumed: Structure, weight, now: Switching, config: SwitchingConfig) -> Switching:
+def _laws(data: Regression, assumed: Structure, weight, now: Switching, config: SwitchingConfig, moments=None):
     """The M step of laws and noise: least squares with what is given and tied, then what they leave."""
-    now = now._replace(coefficients=_least_squares(data, assumed, weight, now.noise))
-    square = jnp.einsum("erm,ermc->mc", weight, _residuals(data, now) ** 2) @ assumed.alike
-    count = jnp.einsum("erm,erc->mc", weight, data.seen.astype(weight.dtype)) @ assumed.alike
+    if moments is not None:
+        square, cross, gram, count = jnp.split(jnp.einsum("erm,erf->mf", weight, moments), 4, axis=-1)
+        now = now._replace(coefficients=_least_squares(assumed, gram[..., None, None], cross[..., None], now.noise))
+        gain = now.coefficients[..., 0]
+        square = jnp.maximum(square - 2 * gain * cross + gain**2 * gram, 0.0)
+    else:
+        counted = data.design * data.seen[..., None]
+        gram = jnp.einsum("erm,erck,ercl->mckl", weight, counted, data.design)
+        cross = jnp.einsum("erm,erck,erc->mck", weight, counted, data.response)
+        now = now._replace(coefficients=_least_squares(assumed, gram, cross, now.noise))
+        square = jnp.einsum("erm,ermc->mc", weight, _residuals(data, now) ** 2)
+        count = jnp.einsum("erm,erc->mc", weight, data.seen.astype(weight.dtype))
+    square, count = square @ assumed.alike, count @ assumed.alike
     if config.own_noise:  # with one imagined row at the floor
         variance = (square + config.floor**2) / (count + 1)
     else:
@@ -187,21 +215,19 @@ def _laws(data: Regression, assumed: Structure, weight, now: Switching, config: 
     return now._replace(noise=jnp.maximum(jnp.sqrt(variance), config.floor))
 
 
-def _least_squares(data: Regression, assumed: Structure, weight, noise) -> Float[Array, "modes channels features"]:
-    count = assumed.given.shape[1]
-    place = jax.nn.one_hot(assumed.parameter, count, dtype=weight.dtype)
-    counted = data.design * data.seen[..., None]
-    gram = jnp.einsum("erm,erck,ercl->mckl", weight, counted, data.design)
-    cross = jnp.einsum("erm,erck,erc->mck", weight, counted, data.response)
+def _least_squares(assumed: Structure, gram, cross, noise) -> Float[Array, "modes channels features"]:
+    """The coefficients of every mode from weighted sums of products of regressors, and of these with responses."""
+    count, dtype = assumed.given.shape[1], gram.dtype
+    place = jax.nn.one_hot(assumed.parameter, count, dtype=dtype)
     known = 1 / noise**2
     normal = jnp.einsum("mckl,mc,ckp,clq->mpq", gram, known, place, place)
     imagined = jnp.einsum("mc,ckp->mp", known, place) / jnp.maximum(place.sum((0, 1)), 1)
     prior = assumed.precision + assumed.prior_rows * imagined
-    normal = normal + prior[:, :, None] * jnp.eye(count, dtype=weight.dtype)
+    normal = normal + prior[:, :, None] * jnp.eye(count, dtype=dtype)
     free, fixed = jnp.isnan(assumed.given), jnp.nan_to_num(assumed.given)
     right = jnp.einsum("mck,mc,ckp->mp", cross, known, place) - jnp.einsum("mpq,mq->mp", normal, fixed)
     both = free[:, :, None] & free[:, None, :]
-    normal = jnp.where(both, normal, jnp.eye(count, dtype=weight.dtype))
+    normal = jnp.where(both, normal, jnp.eye(count, dtype=dtype))
     solved = jnp.linalg.solve(normal, jnp.where(free, right, 0.0)[..., None])[..., 0]
     return jnp.where(free, solved, fixed)[:, assumed.parameter]
 
@@ -223,8 +249,10 @@ def rows_of_modes(data: Regression, found: Switching, config: SwitchingConfig) -
     drive, response = data.design[..., 0], data.response
     stalled = (jnp.abs(drive) > TOLD) & (jnp.abs(response) < STILL) & data.seen
 
+    moments = _moments(data)
+
     def one(now: Switching) -> Rows:
-        weight = e_step(data, now, config).mode * data.valid[..., None]
+        weight = e_step(data, now, config, moments).mode * data.valid[..., None]
         count = jnp.maximum(weight.sum((0, 1)), 1e-6)[:, None]
         square = jnp.einsum("erm,erc->mc", weight, drive**2)
         still = jnp.einsum("erm,erc->mc", weight, stalled.astype(weight.dtype))
@@ -241,7 +269,8 @@ def mode_shares(data: Regression, found: Switching, config: SwitchingConfig) -> 
 @partial(jax.jit, static_argnames=("config",))
 def mean_log_likelihood(data: Regression, found: Switching, config: SwitchingConfig) -> Float[Array, "starts"]:
     """The log likelihood per row of every start, but for a constant."""
-    one = lambda now: e_step(data, now, config).log_likelihood.sum()  # noqa: E731
+    moments = _moments(data)
+    one = lambda now: e_step(data, now, config, moments).log_likelihood.sum()  # noqa: E731
     return jax.vmap(one)(found) / jnp.maximum(data.valid.sum(), 1)
 
 
