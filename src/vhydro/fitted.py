@@ -18,6 +18,7 @@ from vhydro.episodes import Channel, Episode
 from vhydro.filter import Belief, FilterSettings, Particles, Step, Stream, filter_alike, log_evidence
 from vhydro.filter.exported import PLATFORMS, LoadedStream, read_stream
 from vhydro.filter.merged import is_separate
+from vhydro.filter.settings import as_record
 from vhydro.intervals import intervals, reading_moments
 from vhydro.laws.as_model import masses
 from vhydro.laws.lagrange_law import AnyLaw, any_document, any_law_of
@@ -252,7 +253,7 @@ class Fitted:
         notes = {
             "fitted": FORMAT, "view": as_json(self.view), "names": list(self.names), "dt": self.dt,
             "channels": [asdict(c) for c in self.channels], "inputs": [asdict(c) for c in self.inputs],
-            "settings": asdict(self.settings), "report": list(self.report),
+            "settings": as_record(self.settings), "report": list(self.report),
             "couples": None if self.couples is None else self.couples.tolist(),
             "law": None if self.law is None else any_document(self.law), "guided": self.guide is not None,
         }  # fmt: skip

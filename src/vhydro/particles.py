@@ -1,23 +1,33 @@
 """What a population of weighted particles needs: its randomness, resampling and diagnostics."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import threefry_2x32
-from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, Shaped
 
 from vhydro.small import running_max, running_sum, total
 
 
 class Draw(NamedTuple):
-    """One block of a step's randomness."""
+    """One block of a step's randomness.
+
+    Antithetic normals come in pairs that mirror each other: children of one parent lie side by side and balance.
+    """
 
     name: str
     shape: tuple[int, ...]
-    kind: Literal["uniform", "normal"]
+    kind: Literal["uniform", "normal", "antithetic"]
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The shape of the numbers that are drawn."""
+        half = self.kind == "antithetic"
+        return (*self.shape[:-1], -(-self.shape[-1] // 2)) if half else self.shape
 
 
 Noise = dict[str, Float[Array, "..."]]
@@ -28,16 +38,24 @@ def step_noise(layout: tuple[Draw, ...], key: PRNGKeyArray, step: Int[Array, ""]
 
     One call of the generator, both of its output words used: half the work of `jax.random`, the same Threefry.
     """
-    sizes = [int(np.prod(d.shape)) for d in layout]
+    sizes = [int(np.prod(d.drawn)) for d in layout]
     count = sum(sizes)
     words = threefry_2x32(
         jax.random.key_data(jax.random.fold_in(key, step)), jnp.arange(count + count % 2, dtype=jnp.uint32)
     )
     ends = np.cumsum(sizes)
     return {
-        d.name: _from_words(words[end - size : end], d.kind, dtype).reshape(d.shape)
+        d.name: _mirrored(d, _from_words(words[end - size : end], d.kind, dtype).reshape(d.drawn))
         for d, size, end in zip(layout, sizes, ends, strict=True)
     }
+
+
+def _mirrored(draw: Draw, values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The draws, each with its mirror image beside it where they are antithetic."""
+    if draw.kind != "antithetic":
+        return values
+    both = jnp.stack([values, -values], axis=-1)
+    return both.reshape(*values.shape[:-1], -1)[..., : draw.shape[-1]]
 
 
 def _from_words(words, kind: str, dtype) -> Float[Array, "..."]:
@@ -95,6 +113,7 @@ def _clipped(below: Num[Array, "parents"], count: int) -> Int[Array, "parents"]:
     return jnp.clip(below, 0, count).astype(jnp.int32)
 
 
+@partial(jax.jit, static_argnames="count")  # by its name a kernel knows it: see `fused`
 def systematic(weight: Float[Array, "parents"], uniform: Float[Array, ""], count: int) -> Int[Array, "count"]:
     """Ancestors at equal distances with one random offset."""
     return _ancestors(weight, _clipped(jnp.ceil(_cumulative(weight, count) - uniform), count), count)
@@ -129,6 +148,32 @@ def residual(weight: Float[Array, "parents"], uniform: Float[Array, "gaps"], cou
     extra = jnp.searchsorted(points, summed / jnp.where(summed[-1] > 0, summed[-1], 1.0), side="right")
     extra = extra.at[-1].set(left)
     return _ancestors(weight, _clipped(running_sum(sure) + extra, count), count)
+
+
+@jax.jit
+def columns_at(arrays: tuple[Shaped[Array, "..."], ...], index: Int[Array, "count"]) -> tuple:
+    """Of every array (…, parents) the columns at these indices."""
+
+    def taken(x):
+        # One flat gather keeps the particles contiguous; a gather of columns would transpose the population.
+        parents = x.shape[-1]
+        rows = jnp.arange(x.size // parents, dtype=index.dtype)[:, None] * parents
+        flat = x.reshape(-1).at[(rows + index).reshape(-1)].get(mode="promise_in_bounds")
+        return flat.reshape(*x.shape[:-1], index.shape[0])
+
+    return tuple(map(taken, arrays))
+
+
+@jax.jit
+def pairs_at(
+    values: Float[Array, "modes latent particles"], index: Int[Array, "count"]
+) -> Float[Array, "latent count"]:
+    """The column of every pair `mode · particles + particle`."""
+    _, latent, n = values.shape
+    # One flat gather from (modes, latent, particles), without laying it out anew.
+    first = (index // n) * (latent * n) + index % n
+    rows = jnp.arange(latent, dtype=index.dtype)[:, None] * n
+    return values.reshape(-1).at[(rows + first).reshape(-1)].get(mode="promise_in_bounds").reshape(-1, index.shape[0])
 
 
 class Resampler(NamedTuple):

@@ -64,7 +64,8 @@ def stacked(parts: Sequence[Float[Array, "..."]]) -> Float[Array, "parts ..."]:
 
 def total(values: Float[Array, "rows *particles"]) -> Float[Array, "*particles"]:
     """The sum over the first axis."""
-    return reduce(add, values) if 0 < values.shape[0] <= UNROLL else values.sum(0)
+    few = values.ndim > 1 and 0 < values.shape[0] <= UNROLL
+    return reduce(add, values) if few else values.sum(0)
 
 
 def running_sum(values: Float[Array, "entries"]) -> Float[Array, "entries"]:
@@ -101,7 +102,7 @@ def _block_maxima(rows: Int[Array, "blocks entries"]) -> Int[Array, "blocks entr
 
 def log_sum(values: Float[Array, "rows *particles"]) -> Float[Array, "*particles"]:
     """`logsumexp` over the first axis; −∞ for nothing but −∞."""
-    few = values.shape[0] <= UNROLL
+    few = values.ndim > 1 and values.shape[0] <= UNROLL
     top = jax.lax.stop_gradient(reduce(jnp.maximum, values) if few else values.max(0))
     top = jnp.where(jnp.isfinite(top), top, 0.0)
     return jnp.log(total(jnp.exp(values - top))) + top

@@ -13,6 +13,7 @@ from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.dataset import Dataset
 from vhydro.data.options import ReadOptions
+from vhydro.filter.settings import as_record
 from vhydro.fitted import MODEL, Fitted, digest
 from vhydro.fitting import fit
 from vhydro.learning.start import AUTO
@@ -102,7 +103,7 @@ def told(fitted: Fitted, logs: Dataset, config: FitCommand, model: str, seconds:
         "logs_from": str(config.logs), "format": logs.format, "words": words, "limits": [*limits, *logs.notes],
         "view": fitted.view.kind, "modes": list(fitted.names), "dt": fitted.dt, "model": model,
         "channels": [asdict(c) for c in fitted.channels], "inputs": [asdict(c) for c in fitted.inputs],
-        "asked": asked, "settings": asdict(fitted.settings), "latent": fitted.model.latent, "version": version(),
+        "asked": asked, "settings": as_record(fitted.settings), "latent": fitted.model.latent, "version": version(),
         "seconds": round(seconds, 1), "law": None if fitted.law is None else law_reading(fitted.law),
     }  # fmt: skip
 

@@ -19,13 +19,8 @@ from vhydro.filter.settings import FilterSettings
 from vhydro.flow import LinearFlow
 from vhydro.gaussian import Conditioned, as_factor, deviations, gain_of
 from vhydro.model import HybridModel
-from vhydro.particles import RESAMPLERS, Noise, effective_share
+from vhydro.particles import RESAMPLERS, Noise, columns_at, effective_share, pairs_at
 from vhydro.small import matvec, over, pick
-
-
-def antithetic(normal: Float[Array, "latent half"], count: int) -> Float[Array, "latent count"]:
-    """Standard normals in pairs that mirror each other; children of one parent lie side by side and balance."""
-    return jnp.stack([normal, -normal], axis=-1).reshape(normal.shape[0], -1)[:, :count]
 
 
 def _general_prediction(model: HybridModel, particles: Particles, frame: Frame, alarm: Alarm):
@@ -97,16 +92,13 @@ def drawn_step(
     index = RESAMPLERS[settings.resampler].ancestors(chance, noise["resample"], n)
     log_weight = jnp.full(n, -jnp.log(jnp.asarray(n, model.dtype)), model.dtype)
     if settings.gradient == "pathwise":
-        chosen = jnp.where(alive, log_joint.reshape(-1)[index] - log_normaliser, 0.0)
+        chosen = jnp.where(alive, columns_at((log_joint.reshape(-1),), index)[0] - log_normaliser, 0.0)
         log_weight = log_weight + chosen - jax.lax.stop_gradient(chosen)
 
     # Draw z of those.
     mode = index // n
-    # One flat gather from (modes, latent, particles), without laying it out anew.
-    first = mode * (model.latent * n) + index % n
-    rows = jnp.arange(model.latent, dtype=index.dtype)[:, None] * n
-    mean = after.mean.reshape(-1).at[(rows + first).reshape(-1)].get(mode="promise_in_bounds").reshape(-1, n)
-    normal = antithetic(noise["z"], n)
+    mean = pairs_at(after.mean, index)
+    normal = noise["z"]
     if after.scale.ndim == after.mean.ndim:
         z = mean + pick(after.scale, mode) * normal
     else:  # coloured by every mode's factor in one product: a factor for each particle would be far slower

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from vhydro.filter.settings import FilterSettings
-from vhydro.particles import RESAMPLERS, Noise
+from vhydro.particles import RESAMPLERS, Noise, columns_at
 from vhydro.small import log_sum
 
 Tree = TypeVar("Tree")
@@ -51,19 +51,16 @@ def resample(
         first = jax.lax.stop_gradient(jnp.exp(log_first))
         ancestors = RESAMPLERS[settings.resampler].ancestors(first, noise["resample"], n)
 
-        def taken(x):
-            if x.shape[-1] != parents:  # shared by all particles
-                return x
-            # One flat gather keeps the particles contiguous; a gather of columns would transpose the population.
-            rows = jnp.arange(x.size // parents, dtype=ancestors.dtype)[:, None] * parents
-            flat = x.reshape(-1).at[(rows + ancestors).reshape(-1)].get(mode="promise_in_bounds")
-            return flat.reshape(*x.shape[:-1], n)
-
-        if ahead is None and not kept:
-            return jax.tree.map(taken, tree), jnp.full(n, -log_n)
-        weight = log_weight - log_first
-        weight = weight if kept else jax.lax.stop_gradient(weight)
-        return jax.tree.map(taken, tree), taken(weight) - log_n
+        weight = None
+        if ahead is not None or kept:
+            weight = log_weight - log_first
+            weight = weight if kept else jax.lax.stop_gradient(weight)
+        whole, structure = jax.tree.flatten((tree, weight))
+        every = [x.shape[-1] == parents for x in whole]  # others are shared by all particles
+        taken = iter(columns_at(tuple(x for x, own in zip(whole, every, strict=True) if own), ancestors))
+        some = [next(taken) if own else x for x, own in zip(whole, every, strict=True)]
+        after, weight = jax.tree.unflatten(structure, some)
+        return after, jnp.full(n, -log_n) if weight is None else weight - log_n
 
     if reduced:
         tree, log_weight = resampled(None)

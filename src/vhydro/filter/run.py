@@ -28,6 +28,7 @@ from vhydro.filter.frames import Frame, Moments, Particles, Record
 from vhydro.filter.merged import Merged, merged_run
 from vhydro.filter.path import ISLANDS, PathStatement, path_of
 from vhydro.filter.probe import refuse_bad_likelihood
+from vhydro.filter.program import Program, kernel_run, program_of
 from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, refuse_mismatch
 from vhydro.filter.step import filter_step, initial
 from vhydro.flow import as_linear
@@ -58,6 +59,7 @@ class Belief(NamedTuple):
     `mode`, `mean` and `variance` are the smoothed ones where there are any, else the filtered ones, which are always in
     `moments`. `history` is what smoothing needs, kept when `settings.history` asked for it. `statement` says what holds
     for the whole log where islands were asked for; everything else is then the island's whose evidence is the middle.
+    `program` is the scan or the kernel that did it, with the reason.
     """
 
     record: Record
@@ -69,6 +71,7 @@ class Belief(NamedTuple):
     smoothed: Moments | None = None  # given the whole log
     trajectories: Trajectories | None = None  # of which the smoothed moments are, where it was sampled
     likeliest: Int[Array, "*times"] | None = None  # the mode path, where one was found as a whole
+    program: Program | None = None  # what ran
 
     @property
     def mode(self) -> Float[Array | np.ndarray, "*times modes"]:
@@ -120,13 +123,33 @@ def filtered(
     """One episode, filtered; pure, differentiable, to be mapped over episodes and jitted by the caller."""
     settings = engine_of(model, proposal, settings)
     model = prepared(model, settings, batch.dt)
-    run = _corrected_run if corrects(model, settings) else _plain_run
-    run = merged_run if settings.engine == "merged" else run
+    run = _run_of(model, proposal, settings)
     outputs, final, left = run(model, proposal, settings, frames_of(model, batch), key)
     record, moments, history = jax.tree.map(lambda x: _joined(x)[: batch.valid.shape[0]], outputs)
     log_normaliser = record.log_normaliser + log_units(model, batch.observed)
     record = record._replace(log_normaliser=log_normaliser)
     return Belief(record, moments, log_normaliser.sum() + left, final, history)
+
+
+def _run_of(model: HybridModel, proposal: Proposal | None, settings: FilterSettings):
+    """What filters the rows of one log."""
+    if settings.engine == "merged":
+        return merged_run
+    if corrects(model, settings):
+        return _corrected_run
+    return kernel_run if program_of(model, proposal, settings).name == "kernel" else _plain_run
+
+
+def _program(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> Program:
+    """What filters these logs, and why."""
+    if corrects(model, settings):
+        if settings.program in ("kernel", "interpreted"):
+            raise ValueError(
+                f"program={settings.program!r} cannot correct linearised branches. Use program='auto', engine='drawn' "
+                "or corrected=False."
+            )
+        return Program("scan", "linearised branches are corrected row by row")
+    return program_of(prepared(model, settings, jnp.ones((), model.dtype)), proposal, settings)
 
 
 def prepared(model: HybridModel, settings: FilterSettings, dt: Float[Array, ""]) -> HybridModel:
@@ -421,13 +444,15 @@ def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch
 def _in_parts(model, proposal, settings, episodes, batch: Batch, keys) -> list[Belief]:
     """Every episode filtered, `PART` at a time: so many fill a machine, and it can be told how far this is."""
     count, out = len(episodes), []
+    program = _program(model, proposal, settings)
     if count <= PART or jax.default_backend() != "cpu":  # an accelerator takes all of them
-        return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes)
+        return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes, program)
     tell(STAGE, 0, count)
     for first in range(0, count, PART):
         place = np.minimum(np.arange(first, first + PART), count - 1)  # the last part is filled up: one program for all
         some = jax.tree.map(lambda x, place=place: x[place], (batch, keys))
-        out += _trimmed(_filtered_batch(model, proposal, settings, *some), episodes[first : first + PART])
+        every = _filtered_batch(model, proposal, settings, *some)
+        out += _trimmed(every, episodes[first : first + PART], program)
         tell(STAGE, len(out), count)
     return out
 
@@ -439,7 +464,8 @@ def _by_islands(model, proposal, settings, episodes, batch: Batch, keys, accurac
     repeated = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), batch)
     alone = replace(settings, islands=1)
     copies = [e for e in episodes for _ in range(count)]
-    runs = _trimmed(_filtered_batch(model, proposal, alone, repeated, every), copies)
+    program = _program(model, proposal, alone)
+    runs = _trimmed(_filtered_batch(model, proposal, alone, repeated, every), copies, program)
     wider = corrects(model, settings)
     return [_middle(runs[i * count : (i + 1) * count], settings, accuracy, wider) for i in range(len(episodes))]
 
@@ -477,7 +503,7 @@ def _accurate(model, proposal, settings, episodes, batch: Batch, keys) -> list[B
     return [best[i][0] for i in range(len(episodes))]
 
 
-def _trimmed(out: Belief, episodes: Sequence[Episode]) -> list[Belief]:
+def _trimmed(out: Belief, episodes: Sequence[Episode], program: Program) -> list[Belief]:
     host = jax.tree.map(np.asarray, out)
 
     def one(i: int, rows: int) -> Belief:
@@ -490,6 +516,7 @@ def _trimmed(out: Belief, episodes: Sequence[Episode]) -> list[Belief]:
             host.log_evidence[i],
             jax.tree.map(lambda x: x[i], host.final),
             cut(host.history),
+            program=program,
         )
 
     return [one(i, e.steps + 1) for i, e in enumerate(episodes)]

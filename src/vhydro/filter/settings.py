@@ -1,6 +1,7 @@
 """How a filter runs: particle count, gate, draws, resampling, and what it keeps."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from vhydro.model import HybridModel, refuse_not_finite
 from vhydro.particles import RESAMPLERS, Draw, strata
 from vhydro.proposal import Proposal
 
+PROGRAMS = ("auto", "scan", "kernel", "interpreted")
 ENGINES = ("auto", "gaussian", "drawn", "mixture", "merged")
 
 
@@ -32,6 +34,8 @@ class FilterSettings:
     `lookahead`: resample by the closed-form predictive likelihood of the next observation (auxiliary filter).
     `exact_modes`: every particle branches into all modes; their weights are summed, not sampled.
     `gradient`: differentiate along the path of z, or hold the samples fixed (see `objective`).
+    `program`: what the rows are filtered by, a scan or one kernel for each log (see `program`); by itself a kernel on a
+    GPU wherever there can be one. The numbers are the same to rounding.
     `soft`: share of the weights in the resampling distribution, the rest uniform; below 1 gradients pass through.
     """
 
@@ -52,12 +56,15 @@ class FilterSettings:
     islands: int = 1  # independent runs whose average is reported, with a statement on the whole path
     accuracy: float = 0.1  # nats of the log evidence, for particles="auto"
     budget: int = 4096  # the most particles, all islands together, for particles="auto"
+    program: str = "auto"  # or "scan", "kernel", "interpreted": a kernel on any machine, slowly
 
     def __post_init__(self):
         if self.particles != "auto" and (isinstance(self.particles, str) or self.particles < 1):
             raise ValueError(f"particles is {self.particles!r}; expected at least 1, or 'auto'.")
         if self.engine not in ENGINES:
             raise ValueError(f"engine is {self.engine!r}; expected one of {', '.join(ENGINES)}.")
+        if self.program not in PROGRAMS:
+            raise ValueError(f"program is {self.program!r}; expected one of {', '.join(PROGRAMS)}.")
         if self.islands < 1:
             raise ValueError(f"islands is {self.islands}; expected at least 1, or 4 and more for a path statement.")
         if not self.accuracy > 0:
@@ -80,6 +87,11 @@ class FilterSettings:
         """The number of particles, once it is one."""
         assert not isinstance(self.particles, str)
         return self.particles
+
+
+def as_record(settings: FilterSettings) -> dict[str, Any]:
+    """The settings as a file keeps them: what runs them is a matter of the machine that reads it."""
+    return {name: value for name, value in asdict(settings).items() if name != "program"}
 
 
 def bootstrap(**options) -> FilterSettings:
@@ -169,7 +181,7 @@ def noise_layout(model: HybridModel, proposal: Proposal | None, settings: Filter
     if settings.engine == "gaussian":
         return tuple(layout)
     if settings.engine == "drawn":
-        return (*layout, Draw("z", (d, -(-n // 2)), "normal"))
+        return (*layout, Draw("z", (d, n), "antithetic"))
     branches = (m,) if settings.exact_modes else ()
     layout.append(Draw("z", (*branches, d, n), "normal"))
     if not settings.exact_modes:
