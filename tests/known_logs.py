@@ -57,6 +57,36 @@ def cloth_log(seed: int, steps: int = 80) -> Episode:
     return Episode(values, commands, 0.05, channels, (Channel("gripper.command", "action"),), labels=labels)
 
 
+def rolled_log(seed: int, steps: int = 90) -> Episode:
+    """A hand that comes to a ball, pushes it, stops and goes back while the ball rolls on and slows down."""
+    random = np.random.default_rng(seed)
+    touch = int(random.integers(14, 20))
+    push = int(random.integers(10, 15))
+    heading = random.uniform(-0.5, 0.5)
+    way = np.array([np.cos(heading), np.sin(heading), 0.0])
+    pace = 0.008 * random.uniform(0.8, 1.2)
+    speed = np.concatenate([np.full(touch + push, pace), np.zeros(4), np.full(steps - touch - push - 4, -0.6 * pace)])
+    asked = speed[:, None] * way + 1e-4 * random.normal(size=(steps, 3))
+    ball, last, touching = np.array([0.3, 0.1, 0.02]), np.zeros(3), [False]
+    balls = [ball]
+    for t in range(steps):
+        held = touch <= t < touch + push
+        last = asked[t] * [1, 1, 0] + 2e-4 * random.normal(size=3) * [1, 1, 0] if held else 0.97 * last
+        ball = ball + last
+        balls.append(ball)
+        touching.append(held)
+    start = balls[0] - 0.05 * way - pace * touch * way
+    hand = start + np.concatenate([np.zeros((1, 3)), np.cumsum(asked, 0)])
+    values = np.concatenate([hand, np.array(balls)], 1) + 1e-5 * random.normal(size=(steps + 1, 6))
+    channels = tuple(
+        Channel(f"{g}.{a}", group, "m") for g, group in (("tcp", "end_effector"), ("ball", "object")) for a in "xyz"
+    )
+    inputs = (Channel("gripper.command", "action"),)
+    return Episode(
+        values, np.zeros((steps, 1)), 0.05, channels, inputs, labels={"configuration": np.array(touching).astype(int)}
+    )
+
+
 # --- a ball that nobody holds -----------------------------------------------------------------------------------------
 
 BALL_DT, GRAVITY = 0.01, 9.81

@@ -24,6 +24,7 @@ from vhydro.laws.as_model import masses
 from vhydro.laws.lagrange_law import AnyLaw, any_document, any_law_of
 from vhydro.laws.law import Law
 from vhydro.laws.mechanics import mechanics_laws
+from vhydro.learning.coasting import Coasting, coasting_of
 from vhydro.model import HybridModel
 from vhydro.modes.readings import Readings, readings
 from vhydro.modes.segments import Segment, segments_of
@@ -60,9 +61,11 @@ class Fitted:
     Modes have the same numbers and `names` in everything it returns. It is of logs with time steps of `dt` seconds
     that have the raw `channels` and `inputs`. `report` says what the fit saw, chose and could not use.
 
-    Where refinement sharpened the noise of `model`, to predict what is hidden, the model as it was is kept beside it:
-    `filter` and `stream` predict with the first, `smooth` and all that reads modes tell them apart with the second. So
-    refinement does not change contacts: a noise that is tight on the logs of a fit takes a clumsier policy for touch.
+    Where refinement sharpened the noise of `model`, to predict what is hidden, the model as it was is kept beside it,
+    as `segmenter`: `filter` and `stream` predict with the first, `smooth` and all that reads modes tell them apart with
+    the second. So refinement does not change contacts: a noise that is tight on the logs of a fit takes a clumsier
+    policy for touch. Where bodies often move by themselves the segmenter has modes for that too, which `coasting` tells
+    as those without.
     """
 
     view: AnyView
@@ -77,6 +80,7 @@ class Fitted:
     law: AnyLaw | None = None  # of a mechanics view: what the model is of
     commanded: CommandedModel | None = None  # of a contact view with hand commands: what plans are made on
     segmenter: HybridModel | None = None  # the model before it was refined: wide noise, which tells modes apart
+    coasting: Coasting | None = None  # how the segmenter sees bodies that move by themselves
     report: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -124,7 +128,11 @@ class Fitted:
         if is_separate(model):
             settings = replace(settings, engine="merged")
         seen, key = [self.see(log) for log in logs], jax.random.key(seed)
-        return smooth_logs(model, seen, key=key, proposal=guide, settings=settings)
+        if self.coasting is None:
+            return smooth_logs(model, seen, key=key, proposal=guide, settings=settings)
+        shown = [self.coasting.show(e) for e in seen]
+        found = smooth_logs(model, shown, key=key, proposal=guide, settings=settings)
+        return [self.coasting.told(b, self.model.modes) for b in found]
 
     def stream(self, *, dt: float | None = None, seed: int = 0, **options: Any) -> "FittedStream":
         """A running filter for a control loop, with the numbers that `filter` gives for the whole log."""
@@ -256,11 +264,16 @@ class Fitted:
             "settings": as_record(self.settings), "report": list(self.report),
             "couples": None if self.couples is None else self.couples.tolist(),
             "law": None if self.law is None else any_document(self.law), "guided": self.guide is not None,
+            "coasting": None if self.coasting is None else asdict(self.coasting),
         }  # fmt: skip
         parts = {"model": self.model} | ({"guide": self.guide} if self.guide is not None else {})
         parts |= {"commanded": self.commanded} if self.commanded is not None else {}
         parts |= {"segmenter": self.segmenter} if self.segmenter is not None else {}
         save(path, notes=notes, **parts)
+
+
+def _coasting(record: Mapping[str, Any] | None, model: HybridModel, segmenter: Any) -> Coasting | None:
+    return None if record is None else coasting_of(record, model, segmenter)
 
 
 def model_file(path: str | PathLike[str]) -> Path:
@@ -319,6 +332,7 @@ def load(path: str | PathLike[str]) -> Fitted:
             law=None if notes["law"] is None else any_law_of(notes["law"]),
             commanded=held.parts.get("commanded"),  # pyright: ignore[reportArgumentType]
             segmenter=held.parts.get("segmenter"),  # pyright: ignore[reportArgumentType]
+            coasting=_coasting(notes.get("coasting"), model, held.parts.get("segmenter")),
             report=tuple(map(str, notes["report"])),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -159,11 +159,12 @@ def _finished(
     if calibrate:
         model, promised = calibrated_model(model, parts.proposal, view, seen.validation, settings, seed)
     channels, inputs = {c.name: c for c in first.channels}, {c.name: c for c in first.inputs}
+    segmenter, coasting = found.coasting or (found.model if isinstance(view, ContactView) else None, None)
     fitted = Fitted(
         view, model, found.names, first.dt,
         tuple(channels[n] for n in view.channels), tuple(inputs[n] for n in view.inputs),
         guide=parts.proposal, settings=settings, couples=found.couples, law=found.law,
-        segmenter=found.model if isinstance(view, ContactView) and parts.model is not found.model else None,
+        segmenter=None if segmenter is parts.model else segmenter, coasting=coasting,
     )  # fmt: skip
     score = fitted.score(division.validation, seed=seed)
     return replace(fitted, report=_report(division, view, why, found, said, promised, score))

@@ -80,7 +80,10 @@ def test_auto_stops_where_modes_couple_the_same(logs, view, monkeypatch):
     chosen = contact_start(view, logs[:6], logs[6:8], seed=0)
     assert [t.modes for t in chosen.tried] == [1, 2, 3]
     assert chosen.tried[1].validation > chosen.tried[0].validation + 1
-    assert chosen.model.modes == 2 + (chosen.tried[2].distinct == 3)
+    learned = 2 + (chosen.tried[2].distinct == 3)
+    assert chosen.couples[:2].tolist() == [[False] * 4, [True, False, True, False]]
+    unseen = chosen.couples[learned:]  # combinations that no log shows
+    assert not any((unseen == known).all(1).any() for known in chosen.couples[:learned])
 
 
 def test_the_most_modes_that_all_differ_and_are_likelier_are_chosen():

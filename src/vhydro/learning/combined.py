@@ -23,7 +23,7 @@ def combined(
     machine: Bool[np.ndarray, "things"],
     machine_channels: Bool[np.ndarray, "channels"],
     fingers: Bool[np.ndarray, "things"],
-) -> tuple[ContactLaw, Bool[np.ndarray, "modes things"]]:
+) -> tuple[ContactLaw, Bool[np.ndarray, "more things"]]:
     """The law with a mode for every combination of what its modes couple, and what each couples.
 
     `share` is that of every mode's rows, `machine` says which things and channels are the robot's own.

@@ -5,7 +5,7 @@ a noise of its own would tell speeds apart and not contacts. Starts come from cl
 Which mode is next depends on the gap between the hand and every body and on the fingers: see `vhydro.gap`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -159,8 +159,13 @@ def _kind(group: str) -> str:
     return group if group in MACHINE else "body"
 
 
-def contact_regression(episodes: Sequence[Episode], scales: Scales, rows: int) -> Regression:
-    """Displacements as responses to drives, in noise floors, padded to so many rows."""
+def contact_regression(
+    episodes: Sequence[Episode], scales: Scales, rows: int, aside: Sequence[np.ndarray] | None = None
+) -> Regression:
+    """Displacements as responses to drives, in noise floors, padded to so many rows.
+
+    `aside` says of every log which steps of which channels are told by something else, and not looked at.
+    """
     shape = (len(episodes), rows, len(scales.floor))
     moved, drive, seen = (np.zeros(shape, np.float32) for _ in range(3))
     valid = np.zeros(shape[:2], bool)
@@ -168,6 +173,8 @@ def contact_regression(episodes: Sequence[Episode], scales: Scales, rows: int) -
         n, calm = e.steps, smoothed_log(e, scales.width) if scales.width else e
         step = np.diff(calm.observations, axis=0) / scales.floor
         moved[i, :n], seen[i, :n] = np.nan_to_num(step), ~np.isnan(step)
+        if aside is not None:
+            seen[i, :n] *= ~aside[i]
         drive[i, :n], valid[i, :n] = calm.actions[:, : shape[2]] / scales.floor, True
     arrays = [jnp.asarray(x) for x in (moved, drive[..., None], seen > 0, valid)]
     return Regression(*arrays, inputs=jnp.zeros((*shape[:2], 0), jnp.float32))
@@ -190,11 +197,20 @@ def _features(geometry: Geometry, about: Float[Array, "logs rows width"]) -> Flo
 
 
 def contact_fits(
-    train: Sequence[Episode], validation: Sequence[Episode], modes: int, scales: Scales, *, seed: int
+    train: Sequence[Episode],
+    validation: Sequence[Episode],
+    modes: int,
+    scales: Scales,
+    *,
+    seed: int,
+    aside: Callable[[Episode], np.ndarray] | None = None,
 ) -> list[ContactFit]:
-    """The likeliest modes of the training logs from every start."""
+    """The likeliest modes of the training logs from every start; `aside` as in `contact_regression`, of any log."""
     rows = padded_length(max(max(e.steps for e in (*train, *validation)), 1))  # logs alike share a program
-    data, held = (contact_regression(logs, scales, rows) for logs in (train, validation))
+    data, held = (
+        contact_regression(logs, scales, rows, None if aside is None else [aside(e) for e in logs])
+        for logs in (train, validation)
+    )
     for part, name in ((data, "training"), (held, "validation")):
         if not bool(part.seen.any()):
             raise ValueError(

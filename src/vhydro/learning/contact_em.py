@@ -27,6 +27,7 @@ PSEUDO = CONFIG.pseudo_moves
 ROUNDS, DRIVEN_ROUNDS = 8, 4
 ROUGH = (0.1, 0.3)  # of the hand's step: the least and the most by which what goes with it may miss it
 LEAST = 1.0  # noise of a step, in noise floors
+OWN = 0.5  # the chance that a step is of one of the law's modes, for it to count
 NEGLIGIBLE = 1e-9  # of sensors, in squared noise floors
 KEEP = FilterSettings(engine="merged", history=True)
 
@@ -64,31 +65,38 @@ def refined_law(
     seen: Sequence[Episode],
     scales: Scales,
     features: Float[Array, "logs rows features"],
+    show: Callable[[Episode], Episode] = lambda log: log,
+    told_as: Sequence[int] | None = None,
 ) -> ContactLaw:
     """The law after some rounds, the last of them with a chain that is driven by the features of every step.
 
-    `model_of` makes a model of a law, `together_of` says which channels are of one body that goes with the hand.
+    `model_of` makes a model of a law, `together_of` says which channels are of one body that goes with the hand. The
+    model may see logs in a way of its own (`show`) and have more modes than the law: each is told as one of the law's
+    (`told_as`), and the steps of those further ones say nothing of gains.
     """
     rows = padded_length(max(e.steps + 1 for e in seen))
     now, channels = start, len(start.walk)
     steps = [np.diff(e.observations, axis=0) / scales.floor for e in seen]
     drives = [e.actions[:, :channels] / scales.floor for e in seen]
     width = features.shape[-1]
-    batch = jax.tree.map(jnp.asarray, pad(seen, dtype=model_of(start).dtype, length=rows))
+    fold = np.eye(len(start.gain)) if told_as is None else np.eye(len(start.gain))[list(told_as)]
+    batch = jax.tree.map(jnp.asarray, pad([show(e) for e in seen], dtype=model_of(start).dtype, length=rows))
     for number in counted(range(ROUNDS + (DRIVEN_ROUNDS if width else 0)), "finding modes: rounds of EM"):
         chain = _posterior(model_of(now), batch)
-        mode = np.asarray(chain.mode, np.float64)
-        weights = [m[1 : e.steps + 1] for m, e in zip(mode, seen, strict=True)]
+        mode, pairs = np.asarray(chain.mode, np.float64), fold.T @ np.asarray(chain.pairs, np.float64) @ fold
+        weights = [m[1 : e.steps + 1, : len(fold.T)] for m, e in zip(mode, seen, strict=True)]
         now = _m_step(now, steps, drives, weights, (scales.sensor / scales.floor) ** 2, together_of(now))
-        begun = mode[:, 0].sum(0) + PSEUDO
+        begun = (mode[:, 0] @ fold).sum(0) + PSEUDO
         now = now._replace(log_start=np.log(begun / begun.sum()))
         if number < ROUNDS:
-            moves = np.asarray(chain.pairs, np.float64).sum((0, 1)) + PSEUDO
+            moves = pairs.sum((0, 1)) + PSEUDO
             now = now._replace(logits=np.log(moves / moves.sum(1, keepdims=True)))
         else:
             if not now.drive.size:
                 now = now._replace(drive=np.zeros((width, len(now.gain))))
-            logits, drive = driven_chain(features[:, : rows - 1], chain.pairs, now.logits, now.drive, PSEUDO)
+            logits, drive = driven_chain(
+                features[:, : rows - 1], jnp.asarray(pairs, chain.pairs.dtype), now.logits, now.drive, PSEUDO
+            )
             now = now._replace(logits=np.asarray(logits, np.float64), drive=np.asarray(drive, np.float64))
     return now
 
@@ -127,7 +135,7 @@ def _channel(walk: float, sensor: float, c: int, steps, drives, weights, rough) 
     modes = len(rough)
     gram, cross, parts = spread * np.eye(modes), np.zeros(modes), []
     for x, u, w in zip(steps, drives, weights, strict=True):
-        known = ~np.isnan(x[:, c])
+        known = ~np.isnan(x[:, c]) & (w.sum(1) > OWN)
         regressors = np.where(known[:, None], w * u[:, c : c + 1], 0.0)
         white = _whitened(np.column_stack([np.nan_to_num(x[:, c]), regressors]), known, theta)
         trust = known / (1 + (w * (u**2 @ rough.T)).sum(1) / spread)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -11,6 +12,14 @@ from jaxtyping import Bool, Float
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.gap import GapDrive, Geometry
+from vhydro.learning.coasting import (
+    Twins,
+    coasting_bodies,
+    coasting_model,
+    coasting_rows,
+    twins_of,
+    with_twins,
+)
 from vhydro.learning.combined import combined
 from vhydro.learning.contact import (
     ContactFit,
@@ -46,6 +55,7 @@ class Search(NamedTuple):
     seen: list[Episode]  # training logs through the view
     scales: Scales
     fits: dict[int, list[ContactFit]]  # by the number of modes
+    coasting: tuple[str, ...] = ()  # bodies that often move by themselves
 
 
 def contact_start(
@@ -79,8 +89,10 @@ def searched(
     seen, held = [view(e) for e in train], [view(e) for e in validation]
     scales = scales_of(seen)
     tried = counted(sorted(set(counts)), "finding modes: numbers of modes tried")
-    fits = {count: contact_fits(seen, held, count, scales, seed=seed) for count in tried}
-    return Search(view, seen, scales, fits)
+    coasting = tuple(b for b in coasting_bodies(seen, scales) if b not in view.cloths)
+    aside = partial(coasting_rows, scales=scales) if coasting else None
+    fits = {count: contact_fits(seen, held, count, scales, seed=seed, aside=aside) for count in tried}
+    return Search(view, seen, scales, fits, coasting)
 
 
 def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
@@ -98,18 +110,20 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
     def learned(fit: ContactFit) -> tuple[ContactLaw, ContactLaw, Setup]:
         """What a fit begins with, what it becomes, and what its models are built of."""
         best = _ordered(fit, things)
-        setup = Setup(search.seen, search.scales, geometry, things, best.rows)
+        setup = Setup(search.seen, search.scales, geometry, things, best.rows, search.coasting)
         begun = _begun(best, search.scales, things)
         about = step_features(
             search.seen, search.scales, padded_length(max(e.steps + 1 for e in search.seen)), geometry
         )
+        twins = setup.twins(setup.couples(begun))
         return begun, refined_law(
             begun,
-            lambda law: contact_model(law, setup, setup.couples(law)),
+            lambda law: setup.model(law, setup.couples(law), twins),
             lambda law: together_of(setup.couples(law), things),
             search.seen,
             search.scales,
             about,
+            **({} if twins is None else {"show": twins.coasting.show, "told_as": twins.coasting.told_as}),
         ), setup  # fmt: skip
 
     fit = found[best_count(tried)]
@@ -124,10 +138,13 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
     couples = setup.couples(law)
     if modes == AUTO:
         law, couples = _combined(law, couples, setup)
-    names = tuple(contact_words(p, things.names) for p in couples)
+    names, twins = tuple(contact_words(p, things.names) for p in couples), setup.twins(couples)
     collapsed = _collapsed(_ordered(fit, things), things)
     notes = noise_words(search.seen, search.scales, search.view, untold)
-    return Start(contact_model(law, setup, couples), names, tried, collapsed, couples, notes=notes)
+    if twins is not None:
+        notes += (f"{' and '.join(search.coasting)} often moves on by itself, which is told from being held",)
+    coasting = None if twins is None else (setup.model(law, couples, twins), twins.coasting)
+    return Start(setup.model(law, couples), names, tried, collapsed, couples, notes=notes, coasting=coasting)
 
 
 def _combined(law: ContactLaw, couples: np.ndarray, setup: "Setup") -> tuple[ContactLaw, np.ndarray]:
@@ -282,6 +299,21 @@ class Setup(NamedTuple):
     geometry: Geometry
     things: Things
     rows: Rows  # of every mode
+    coasting: tuple[str, ...] = ()  # bodies that often move by themselves
+
+    def twins(self, couples: Bool[np.ndarray, "modes things"]) -> Twins | None:
+        """The twins of modes in which a body may coast."""
+        share = np.asarray(self.rows.share)
+        return twins_of(self.coasting, couples, share, self.things.names, self.seen[0], self.scales.width)
+
+    def model(
+        self, law: ContactLaw, couples: Bool[np.ndarray, "modes things"], twins: Twins | None = None
+    ) -> HybridModel:
+        """The model of a law, with twins if given."""
+        if twins is None:
+            return contact_model(law, self, couples)
+        model = contact_model(with_twins(law, twins), self, couples[list(twins.coasting.told_as)])
+        return coasting_model(model, twins, self.scales)
 
     def couples(self, law: ContactLaw) -> Bool[np.ndarray, "modes things"]:
         """What goes with what drives it in every mode."""

@@ -35,6 +35,7 @@ class Start(NamedTuple):
     couples: Bool[ndarray, "modes things"] | None = None  # what goes with what it is driven by
     law: Any = None
     notes: tuple[str, ...] = ()  # what a user is to know of the logs
+    coasting: Any = None  # of a contact view: the model with bodies that move by themselves, and how it sees logs
 
 
 def refuse_too_few(train: Sequence[Episode], validation: Sequence[Episode]) -> None:
