@@ -17,7 +17,7 @@ SHIPPED = {
     "search": "SawyerSearch.hdf5",
     "bridge": "VX300SBridgeOcclusion.hdf5",
 }
-UNSHIPPED = ("StackPyramid", "PlaceSphere", "PushPair", "RegraspCube", "ToppleTower")
+UNSHIPPED = ("StackPyramid", "PlaceSphere", "KnockBall", "PushPair", "RegraspCube", "ToppleTower")
 FILES = {**SHIPPED, **{task: f"{task}-v1.h5" for task in UNSHIPPED}}  # as `vhydro collect` names them
 
 

@@ -1,4 +1,4 @@
-"""Demonstrations of twelve tasks in ManiSkill, on real physics with contact forces, in its own HDF5 layout.
+"""Demonstrations of thirteen tasks in ManiSkill, on real physics with contact forces, in its own HDF5 layout.
 
 What the robot does, and what touches what:
 
@@ -8,11 +8,12 @@ What the robot does, and what touches what:
 - StackPyramid: the closed fingers press on a cube from above and drag it beside a second; a third is set on both. Where
   two cubes lie close enough at the start, nothing is dragged.
 - PlaceSphere: a sphere is grasped, carried and let fall into a bin, in which it rolls.
+- KnockBall: the closed hand knocks a ball, which rolls on by itself and comes to rest.
 - PushPair: the closed hand pushes a cube into another one, and both on.
 - RegraspCube: a cube is grasped, set down, grasped anew across its other faces, and set down elsewhere.
 - ToppleTower: the closed hand pushes the upper two cubes off a tower of three; they slide, tip and fall.
 
-The last three are ours: scenes of ManiSkill with a start, a success and a motion plan of our own.
+The last four are ours: robot and table of ManiSkill with a start, a success and a motion plan of our own.
 
 ManiSkill's motion planner needs numpy 1, this package numpy 2: the simulator runs as a worker in an environment of
 its own, which `make maniskill` creates.
@@ -20,7 +21,7 @@ its own, which `make maniskill` creates.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 import tyro
@@ -31,8 +32,9 @@ from vhydro_audits.collect.worker import Event, interpreter, refuse_existing, ru
 
 Task = Literal[
     "PickCube", "PokeCube", "PullCube", "PushCube", "StackCube", "PullCubeTool", "PegInsertionSide", "StackPyramid",
-    "PlaceSphere", "PushPair", "RegraspCube", "ToppleTower",
+    "PlaceSphere", "KnockBall", "PushPair", "RegraspCube", "ToppleTower",
 ]  # fmt: skip
+TASK_HELP = f"what the robot does: {', '.join(get_args(Task))}"
 WORKER = Path(__file__).parent / "maniskill_worker"
 VARIABLE, FOLDER = "VHYDRO_MANISKILL_PYTHON", ".venv-maniskill"
 REMEDY = (
@@ -47,8 +49,7 @@ SEEDS = 2**31  # ManiSkill's seeds are below
 class ManiSkillConfig:
     """Collect episodes of a ManiSkill task, contact forces included, as standard ManiSkill HDF5."""
 
-    # what the robot does: PickCube, PokeCube, PullCube, PushCube, StackCube, PullCubeTool or PegInsertionSide
-    task: Annotated[tyro.conf.Positional[Task], tyro.conf.arg(metavar="TASK")]
+    task: Annotated[tyro.conf.Positional[Task], tyro.conf.arg(metavar="TASK", help=TASK_HELP)]
     out: Path  # folder for TASK-v1.h5 and TASK-v1.json
     episodes: int = 10  # how many to keep
     seed: int = 0  # of the first attempt; each further attempt takes the next

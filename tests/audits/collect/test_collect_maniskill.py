@@ -1,6 +1,7 @@
 """Collecting in ManiSkill: what is refused, the worker's own parts, and one real episode where it is installed."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,13 @@ def test_flags_are_parsed():
         "noisy",
         Path("x/PushCube-v1.h5"),
     )
+
+
+def test_the_help_names_every_task(capsys):
+    with pytest.raises(SystemExit):
+        tyro.cli(ManiSkillConfig, args=["--help"])
+    words = set(re.findall(r"\w+", capsys.readouterr().out))
+    assert set(get_args(Task)) <= words
 
 
 def test_every_task_has_its_bodies_and_its_file():
@@ -347,6 +355,22 @@ def test_a_pushed_cube_pushes_another_which_the_hand_never_touches(tmp_path):
     moved = np.abs(np.diff(place(episode, "cubeB"), axis=0, prepend=place(episode, "cubeB")[:1])).max(1) > STILL
     assert first(seen["cubeA+hand"]) < first(seen["cubeA+cubeB"]) == first(moved)
     assert not seen["cubeA+hand"][-1]
+
+
+@with_simulator
+def test_a_knocked_ball_rolls_on_without_the_hand_and_comes_to_rest(tmp_path):
+    episode = demonstration("KnockBall", tmp_path)
+    seen = touching(episode)
+    assert set(seen) == {"ball+hand"}
+    assert runs(seen["ball+hand"]) == 1
+    ball = place(episode, "ball")
+    moved = np.linalg.norm(np.diff(ball, axis=0, prepend=ball[:1]), axis=1) > STILL
+    left = len(moved) - first(seen["ball+hand"][::-1])  # the first row after the last touch
+    assert first(seen["ball+hand"]) == first(moved)
+    assert moved[left : left + 20].all()
+    assert not moved[-1]
+    assert np.linalg.norm(ball[-1] - ball[left]) > 0.1
+    np.testing.assert_allclose(ball[:, 2], 0.025, atol=1e-3)
 
 
 @with_simulator

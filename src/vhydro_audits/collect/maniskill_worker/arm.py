@@ -6,7 +6,7 @@ import numpy as np
 import sapien
 from mani_skill.examples.motionplanning.panda.motionplanner import PandaArmMotionPlanningSolver
 
-SHARE = 0.75  # of the joints' largest speeds and accelerations
+SHARE = 0.75  # of the planner's speeds and accelerations
 # Distances between the points of a path, in rad over all joints: the planner takes the first that leads to a path. It
 # gives up, by bad luck, where hardly anything is left for the last point.
 FINE = (0.02, 0.017)
@@ -19,12 +19,15 @@ class NoPath(Exception):
 
 
 class Arm(PandaArmMotionPlanningSolver):
-    """ManiSkill's planner for the Panda, moving in straight lines; its hand is open at first."""
+    """ManiSkill's planner for the Panda, moving in straight lines; its hand is open at first.
 
-    def __init__(self, env, spacings: tuple[float, ...] = FINE):
+    `share` is how fast it moves: in every joint, the multiple of 1 rad/s and of 1 rad/s², which the robot can exceed.
+    """
+
+    def __init__(self, env, spacings: tuple[float, ...] = FINE, share: float = SHARE):
         super().__init__(
             env, vis=False, base_pose=env.unwrapped.agent.robot.pose, visualize_target_grasp_pose=False,
-            print_env_info=False, joint_vel_limits=SHARE, joint_acc_limits=SHARE,
+            print_env_info=False, joint_vel_limits=share, joint_acc_limits=share,
         )  # fmt: skip
         self._spacings = spacings
 

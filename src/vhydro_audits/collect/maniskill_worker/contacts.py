@@ -18,6 +18,7 @@ OBJECTS = {
     "PegInsertionSide": {"peg": "peg", "box": "box"},
     "StackPyramid": {"cubeA": "cubeA", "cubeB": "cubeB", "cubeC": "cubeC"},
     "PlaceSphere": {"sphere": "obj", "bin": "bin"},
+    "KnockBall": {"ball": "ball"},
     "PushPair": {"cubeA": "cubeA", "cubeB": "cubeB"},
     "RegraspCube": {"cube": "cube"},
     "ToppleTower": {"cubeA": "cubeA", "cubeB": "cubeB", "cubeC": "cubeC"},

@@ -11,7 +11,8 @@ import numpy as np
 import recording
 import rendering
 
-REGISTERING = ("mani_skill.envs", "push_pair", "regrasp_cube", "topple_tower")  # modules with tasks in them
+# modules with tasks in them
+REGISTERING = ("mani_skill.envs", "knock_ball", "push_pair", "regrasp_cube", "topple_tower")
 STEPS = 1000  # demonstrations are longer than the tasks' own limits of 50 or 100
 
 

@@ -5,6 +5,7 @@ nothing to play.
 """
 
 import gymnasium as gym
+import knock_ball
 import numpy as np
 import place_sphere
 import poke_cube
@@ -29,6 +30,7 @@ SOLVERS = {
     "PegInsertionSide": solutions.solvePegInsertionSide,
     "StackPyramid": solutions.solveStackPyramid,
     "PlaceSphere": place_sphere.solve,
+    "KnockBall": knock_ball.solve,
     "PushPair": push_pair.solve,
     "RegraspCube": regrasp_cube.solve,
     "ToppleTower": topple_tower.solve,
