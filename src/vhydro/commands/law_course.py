@@ -23,7 +23,7 @@ def is_told(law: AnyLaw) -> bool:
 def course(law: AnyLaw, start: np.ndarray, actions: np.ndarray, dt: float, path: np.ndarray) -> np.ndarray:
     """The positions (steps + 1, positions) from one state; NaN after what no number can follow.
 
-    Contacts come and go by themselves. Modes that the law cannot switch by itself are those of `path` (steps,).
+    Contacts come and go by themselves. Modes that the law cannot switch by itself are those of `path`, one for each step.
     """
     n, steps = law.positions, len(actions)
     out = np.full((steps + 1, n), np.nan)
@@ -31,7 +31,7 @@ def course(law: AnyLaw, start: np.ndarray, actions: np.ndarray, dt: float, path:
     told = is_told(law)
     chunk = min(SHORT_CHUNK if told else CHUNK, max(steps, 1))
     small = int(np.clip(substeps(law.form, law.theta, dt), LEAST_SUBSTEPS, MOST_SUBSTEPS))
-    for first, end in pairwise(_cuts(path if told else np.zeros(steps, int), chunk)):
+    for first, end in pairwise(_cuts(path[:steps] if told else np.zeros(steps, int), chunk)):
         mode = int(path[first])
         if told and mode in law.form.resting:
             state[n:] = 0.0

@@ -118,7 +118,7 @@ def _has_masses(law: Law) -> bool:
 
 
 class Measured(NamedTuple):
-    """Forces of every sample, (episodes, times, positions): what the law is off by, and has, and inertias along them."""
+    """Of every sample (episodes, times, positions): the force the law is off by, that it has, and the inertia."""
 
     misfit: np.ndarray
     force: np.ndarray

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from vhydro.commands.law_course import course, in_own_momenta, rows_held, without_lost
+from vhydro.commands.law_course import course, in_own_momenta, is_told, rows_held, without_lost
 from vhydro.commands.law_friction import friction
 from vhydro.commands.law_phase import phase
 from vhydro.episodes import Episode
@@ -69,7 +69,7 @@ def prediction(
     return {
         "log": name or "one of the logs", "held_out": held_out, "others": len(seen) - 1, "dt": log.dt,
         "names": list(law.coordinates[: law.positions]), "units": list(law.units[: law.positions]),
-        "whole": {"holds": held * log.dt, "seconds": rows * log.dt, "all": held == rows}
+        "whole": {"holds": held * log.dt, "seconds": rows * log.dt, "all": held == rows, "told": is_told(own)}
         | _thinned(measured, whole, log.dt),
         "stretches": len(starts), "lost": lost, **_thinned(measured[:short], pieces, log.dt, starts),
         "rms": _numbers(np.sqrt(np.nanmean((measured[:short] - pieces) ** 2, 0))), "spread": _numbers(spread),

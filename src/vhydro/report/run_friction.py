@@ -20,7 +20,7 @@ def friction_html(pictures: Sequence[Mapping[str, Any]], modes: Sequence[Mapping
     doubtful = {_is_doubtful(c, modes) for c in every}
     keys = [Key("median", "var(--ink)", "ring")]
     keys += [Key("the law’s friction", LAW, dash="")] * (False in doubtful)
-    keys += [Key("the friction of a law that is not identified", LAW, dash=DOUBTFUL)] * (True in doubtful)
+    keys += [Key("that of a law that is not identified", LAW, dash=DOUBTFUL)] * (True in doubtful)
     present = sorted({int(m) for one in pictures for m in one["mode"]})
     said = mode_legend(present, modes) + legend(keys)
     return said + figure(panels, "force against velocity", caption=_caption(pictures, modes))
@@ -36,7 +36,7 @@ def _panel(one: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> Panel:
     title = with_unit(f"force left over along {one['name']}", one["force"])
     panel = Panel(across, straight([*forces, 0.0], most=6), title, width=WIDTH, height=HEIGHT)
     panel.rule("y", 0.0)
-    clouds(panel, one["v"], one["f"], one["mode"], "left")
+    clouds(panel, one["v"], one["f"], one["mode"], "left", above=26)
     for curve in one["curves"]:
         dash = DOUBTFUL if _is_doubtful(curve, modes) else ""
         panel.line(curve["v"], curve["f"], LAW, name=f"friction {curve['mode']}", width=2.4, dash=dash)
@@ -44,15 +44,16 @@ def _panel(one: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> Panel:
 
 
 def _caption(pictures: Sequence[Mapping[str, Any]], modes: Sequence[Mapping[str, Any]]) -> str:
-    lines = []
-    for one in pictures:
-        for curve in one["curves"]:
-            unit = f" {one['force']}" if one["force"] and curve["words"] != "0" else ""
-            where = f" ({modes[curve['mode']]['name']})" if len(one["curves"]) > 1 else ""
-            lines.append(f"along {one['name']}{where} {curve['words']}{unit}")
     widths = sorted({number("{:.2g}", one["seconds"]) for one in pictures})
-    words = (
-        "What inputs do, less the motion and every other force of the law: what is left is friction, if the law is right. "
-        f"Means of {' or '.join(widths)} s, without changes of mode or direction; a ring is the median of nearby dots. "
+    laws = "; ".join(f"{escape(_formula(one, c, modes))}" for one in pictures for c in one["curves"])
+    return (
+        "What inputs do, less the motion and every other force of the law: what is left is friction, if the law is "
+        f"right. Means over {' or '.join(widths)} s, without changes of mode or direction; a ring is the median of the "
+        f"dots around it. The law: {laws}."
     )
-    return words + "The law’s friction: " + escape("; ".join(lines)) + "."
+
+
+def _formula(one: Mapping[str, Any], curve: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> str:
+    """`friction along x = 0.1 v (N)`, v its velocity."""
+    where = f" ({modes[curve['mode']]['name']})" if len(one["curves"]) > 1 else ""
+    return f"friction along {one['name']}{where} = {with_unit(curve['words'], one['force'])}"

@@ -27,7 +27,7 @@ def laws_html(law: Mapping[str, Any]) -> str:
     cards = "".join(_mode(i, m) for i, m in enumerate(law["modes"]))
     shared = "".join(f"<div class='shared wide'>{mathml(line)}</div>" for line in law.get("shared", ()))
     numbers = f"{_constants(law['constants'])}{_trust(law)}"
-    predicted = prediction_html(law.get("prediction"))
+    predicted = prediction_html(law.get("prediction"), law["modes"], law.get("held_out", ()))
     return f"{shared}<div class='lawset'>{cards}</div>{numbers}{predicted}{_pictures(law)}"
 
 
@@ -91,7 +91,7 @@ def _trust(law: Mapping[str, Any]) -> str:
 
 def _pictures(law: Mapping[str, Any]) -> str:
     """Portraits and friction, beside each other where both are of one position."""
-    parts = {"Where does it take things?": "phase", "Where does friction show?": "friction"}
+    parts = {"How does it move?": "phase", "Where does friction show?": "friction"}
     drawn = {"phase": phase_html, "friction": friction_html}
     found = {title: drawn[key](law.get(key) or (), law["modes"]) for title, key in parts.items()}
     beside = all(len(law.get(key) or ()) == 1 for key in parts.values())

@@ -12,7 +12,7 @@ from vhydro.report.words import listed, number, plural
 WIDTH, HEIGHT = 420.0, 300.0
 HEAD = 5.0  # pixels of an arrow's head
 DOUBTFUL = "2 3"  # dashes of what a law says that is not identified
-FIELD = "var(--quiet)"
+FIELD = "#1d4ed8"
 
 
 def phase_html(portraits: Sequence[Mapping[str, Any]], modes: Sequence[Mapping[str, Any]]) -> str:
@@ -22,8 +22,8 @@ def phase_html(portraits: Sequence[Mapping[str, Any]], modes: Sequence[Mapping[s
     panels = [_panel(one, modes) for one in portraits]
     doubtful = {i for i, m in enumerate(modes) if m["status"] == "unidentified"}
     kinds = {bool(line["mode"] in doubtful) for one in portraits for line in one["field"]}
-    keys = [Key("the law’s way", FIELD, dash="", width=1.2)] * (False in kinds)
-    keys += [Key("that of a law that is not identified", FIELD, dash=DOUBTFUL, width=1.2)] * (True in kinds)
+    keys = [Key("where the law goes", FIELD, dash="", width=1.2)] * (False in kinds)
+    keys += [Key("where a law goes that is not identified", FIELD, dash=DOUBTFUL, width=1.2)] * (True in kinds)
     present = sorted({int(m) for one in portraits for m in one["mode"]})
     said = mode_legend(present, modes) + legend(keys)
     return said + figure(panels, "velocity against position, by mode", caption=_caption(portraits))
@@ -38,7 +38,7 @@ def mode_legend(present: Sequence[int], modes: Sequence[Mapping[str, Any]]) -> s
     """The modes of a picture with their signs; one whose law is not identified has the mark of its card."""
     items = "".join(
         f"<li>{swatch(m)}{escape(str(modes[m]['name']))}"
-        f"{'<span class=wrong> (not identified)</span>' if modes[m]['status'] == 'unidentified' else ''}</li>"
+        f"{'<b class=wrong>not identified</b>' if modes[m]['status'] == 'unidentified' else ''}</li>"
         for m in present
     )
     return f"<ul class='legend'>{items}</ul>"
@@ -49,14 +49,15 @@ def with_unit(words: str, unit: str) -> str:
     return f"{words} ({unit})" if unit else words
 
 
-def clouds(panel: Panel, x: Sequence, y: Sequence, mode: Sequence, name: str) -> None:
-    """The samples of every mode in its colour, with its number where they are."""
+def clouds(panel: Panel, x: Sequence, y: Sequence, mode: Sequence, name: str, *, above: float = 0.0) -> None:
+    """The samples of every mode in its colour, with its number in their midst, or so many pixels above it."""
     for m in sorted(set(map(int, mode))):
         here = [(a, b) for a, b, k in zip(x, y, mode, strict=True) if k == m and None not in (a, b)]
-        panel.cloud(*map(list, zip(*here, strict=True)), mode_colour(m), name=f"{name} {m}", size=3.2, opacity=0.75)
+        across, up = ([point[k] for point in here] for k in (0, 1))
+        panel.cloud(across, up, mode_colour(m), name=f"{name} {m}", size=3.2, opacity=0.75)
     for m in sorted(set(map(int, mode))):
         here = [(a, b) for a, b, k in zip(x, y, mode, strict=True) if k == m and None not in (a, b)]
-        panel.words(*_middle(panel, here), str(m), anchor="middle", kind="number")
+        panel.words(*_middle(panel, here), str(m), anchor="middle", kind="number", shift=(0, -above))
 
 
 def _middle(panel: Panel, points: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -99,16 +100,16 @@ def _stream(panel: Panel, x: Sequence[float], y: Sequence[float], doubtful: bool
     turn = math.atan2(tip[1] - before[1], tip[0] - before[0])
     sides = [(tip[0] - HEAD * math.cos(turn + w), tip[1] - HEAD * math.sin(turn + w)) for w in (0.45, -0.45)]
     (a, b), (c, d) = sides
-    panel.parts.append(f"<path class='tip' d='M{a:.1f} {b:.1f}L{tip[0]:.1f} {tip[1]:.1f}L{c:.1f} {d:.1f}z'/>")
+    panel.parts.append(f"<path class='arrowhead' d='M{a:.1f} {b:.1f}L{tip[0]:.1f} {tip[1]:.1f}L{c:.1f} {d:.1f}z'/>")
 
 
 def _caption(portraits: Sequence[Mapping[str, Any]]) -> str:
     held = list(dict.fromkeys(_value(h) for one in portraits for h in one["held"]))
     words = (
         "Every dot is a recorded sample, its velocity smoothed from positions as the law’s own were; what was hidden "
+        "is left out. Arrows: which way the law goes on"
     )
-    words += "is left out. Arrows: which way the law goes on from there"
-    words += f", with {listed([escape(h) for h in held])} as in the median" if 0 < len(held) <= 6 else ""
+    words += f", at the median of all else ({escape(listed(held))})" if 0 < len(held) <= 6 else ""
     words += "; where inputs differ, things cross the arrows."
     places = sum(len(one["surfaces"]) for one in portraits)
     if places:

@@ -5,17 +5,21 @@ from html import escape
 from typing import Any
 
 from vhydro.report.charts import Key, Panel, figure, straight
-from vhydro.report.words import number, plural
+from vhydro.report.words import listed, number, plural
 
 WIDE = 700.0  # so that its words can be read on a phone
 LAW = "#1d4ed8"
 
 
-def prediction_html(found: Mapping[str, Any] | None) -> str:
-    """Both pictures of one log; empty where the law could not be followed."""
+def prediction_html(
+    found: Mapping[str, Any] | None, modes: Sequence[Mapping[str, Any]], held_out: Sequence[Mapping[str, Any]]
+) -> str:
+    """Both pictures of one log, with what held-out windows say of the law; empty where it could not be followed."""
     if not found:
         return ""
-    return f"<h3>Does it predict?</h3>{_whole(found)}{_by_second(found)}"
+    doubtful = [escape(str(m["name"])) for m in modes if m["status"] == "unidentified"]
+    marked = f"<p class='wrong'>The law is not identified in {listed(doubtful)}.</p>" if doubtful else ""
+    return f"<h3>Does it predict?</h3>{marked}{_whole(found, held_out)}{_by_second(found)}"
 
 
 def _by(found: Mapping[str, Any]) -> str:
@@ -26,7 +30,7 @@ def _by(found: Mapping[str, Any]) -> str:
     )
 
 
-def _whole(found: Mapping[str, Any]) -> str:
+def _whole(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]]) -> str:
     """The log from its first sample, left alone with the inputs."""
     whole = found.get("whole")
     if not whole:
@@ -45,6 +49,13 @@ def _whole(found: Mapping[str, Any]) -> str:
         f"{escape(str(found['log']))} from its first sample (a ring) through all contacts, simulated with the inputs "
         f"alone by {_by(found)}. {held}"
     )
+    if whole.get("told"):
+        caption += " The law does not say by itself when its mode changes: the modes are those of the log."
+    for one in held_out[:1]:
+        caption += (
+            f" In held-out windows of {one['seconds']:.3g} s nine in ten deviate by at most "
+            f"{one['excess']:.3g} times what noise alone would leave."
+        )
     return figure(panels, _title(found), keys=_keys("simulated"), caption=caption)
 
 
