@@ -23,7 +23,7 @@ def is_told(law: AnyLaw) -> bool:
 def course(law: AnyLaw, start: np.ndarray, actions: np.ndarray, dt: float, path: np.ndarray) -> np.ndarray:
     """The positions (steps + 1, positions) from one state; NaN after what no number can follow.
 
-    Contacts come and go by themselves. Modes that the law cannot switch by itself are those of `path`, one for each step.
+    Contacts come and go by themselves. Modes that the law cannot switch by itself are those of `path`.
     """
     n, steps = law.positions, len(actions)
     out = np.full((steps + 1, n), np.nan)

@@ -20,8 +20,8 @@ from vhydro.laws.writing import summed
 from vhydro.library import Monomial
 
 HALF_WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # samples of a bump
-CLEAR = 0.1  # of the largest friction: noise below that lets it be seen …
-SMALL = 0.02  # … and of all forces, where the law has none
+CLEAR = 0.15  # of the largest friction: noise below that lets it be seen …
+SMALL = 0.01  # … and below that share of all forces a bump need not be wider
 FEWEST, MOST = 100, 700  # bumps
 BINS = 16
 FORCE = {"m": "N", "rad": "N m"}
@@ -175,7 +175,7 @@ def _picture(law: AnyLaw, tracks: Tracks, line: Line, measured: Measured) -> dic
     if not np.isfinite(rubs + measured.misfit[..., axis]).any():
         return None
     largest = float(np.nanquantile(np.abs(rubs), 0.9))
-    wanted = CLEAR * largest if largest > 0 else SMALL * float(np.nanstd(measured.force[..., axis]))
+    wanted = max(CLEAR * largest, SMALL * float(np.nanstd(measured.force[..., axis])))
     noise = float(np.nanmedian(measured.inertia[..., axis])) * tracks.noise[axis] / tracks.dt**2
     found = _bumps(v, rubs + measured.misfit[..., axis], mode, noise, wanted, tracks.dt)
     return None if found is None else _drawn(law, line, found)

@@ -7,7 +7,7 @@ import numpy as np
 from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.tracks import Tracks
 
-MOST_SAMPLES = 1200  # of a portrait
+MOST_SAMPLES = 2000  # of a portrait
 MOST_PORTRAITS = 8
 ACROSS, UP = 15, 10  # streamlines along the axes
 LENGTH, STEPS = 0.055, 6  # of a streamline, as a share of the axes, and its steps

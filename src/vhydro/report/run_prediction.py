@@ -19,7 +19,7 @@ def prediction_html(
         return ""
     doubtful = [escape(str(m["name"])) for m in modes if m["status"] == "unidentified"]
     marked = f"<p class='wrong'>The law is not identified in {listed(doubtful)}.</p>" if doubtful else ""
-    return f"<h3>Does it predict?</h3>{marked}{_whole(found, held_out)}{_by_second(found)}"
+    return f"<h3>Does it predict?</h3>{marked}{_whole(found, modes, held_out)}{_by_second(found)}"
 
 
 def _by(found: Mapping[str, Any]) -> str:
@@ -30,7 +30,7 @@ def _by(found: Mapping[str, Any]) -> str:
     )
 
 
-def _whole(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]]) -> str:
+def _whole(found: Mapping[str, Any], modes: Sequence, held_out: Sequence[Mapping[str, Any]]) -> str:
     """The log from its first sample, left alone with the inputs."""
     whole = found.get("whole")
     if not whole:
@@ -38,7 +38,10 @@ def _whole(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]]) -> s
     panels = [_panel(found, whole, axis) for axis in range(len(found["names"]))]
     for panel in panels:
         if not whole["all"]:
-            panel.rule("x", whole["holds"], f"holds for {whole['holds']:.2g} s")
+            panel.rule("x", whole["holds"])
+            words = f"holds for {whole['holds']:.2g} s"
+            panel.words(whole["holds"], panel.y.high, words, kind="halo", shift=(4, 8))
+    through = " through all contacts" if len(modes) > 1 else ""
     long = f"{whole['seconds']:.3g} s"
     held = (
         f"It stays within a tenth of the log’s own spread to the end, for {long}."
@@ -46,8 +49,8 @@ def _whole(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]]) -> s
         else f"It stays within a tenth of the log’s own spread for {whole['holds']:.2g} s of {long}."
     )
     caption = (
-        f"{escape(str(found['log']))} from its first sample (a ring) through all contacts, simulated with the inputs "
-        f"alone by {_by(found)}. {held}"
+        f"{escape(str(found['log']))} from its first sample (a ring){through}, simulated with the inputs alone by "
+        f"{_by(found)}. {held}"
     )
     if whole.get("told"):
         caption += " The law does not say by itself when its mode changes: the modes are those of the log."
