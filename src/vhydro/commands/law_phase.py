@@ -95,7 +95,7 @@ def active(law: AnyLaw, q: np.ndarray, v: np.ndarray, along: Line) -> np.ndarray
 def along_line(values: np.ndarray, line: Line) -> np.ndarray:
     """One column of (…, positions), or the difference of two."""
     axis, other = line
-    return values[..., axis] if other is None else values[..., axis] - values[..., other]
+    return np.asarray(values[..., axis] if other is None else values[..., axis] - values[..., other])
 
 
 def line_names(law: AnyLaw, line: Line) -> dict[str, str]:

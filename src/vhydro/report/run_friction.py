@@ -15,7 +15,7 @@ def friction_html(pictures: Sequence[Mapping[str, Any]], modes: Sequence[Mapping
     """The pictures of all positions as one figure; empty where there are none."""
     if not pictures:
         return ""
-    panels = [_panel(one, modes) for one in pictures]
+    panels = [friction_panel(one, modes) for one in pictures]
     every = [c for one in pictures for c in one["curves"]]
     doubtful = {_is_doubtful(c, modes) for c in every}
     keys = [Key("median", "var(--ink)", "ring")]
@@ -30,7 +30,8 @@ def _is_doubtful(curve: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -
     return modes[curve["mode"]]["status"] == "unidentified"
 
 
-def _panel(one: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> Panel:
+def friction_panel(one: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> Panel:
+    """The force left over along one position, with the law's friction on top."""
     forces = [*one["f"], *(f for c in one["curves"] for f in c["f"])]
     across = straight([*one["v"], 0.0], with_unit(f"velocity of {one['name']}", one["rate"]))
     title = with_unit(f"force left over along {one['name']}", one["force"])

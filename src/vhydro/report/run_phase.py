@@ -19,7 +19,7 @@ def phase_html(portraits: Sequence[Mapping[str, Any]], modes: Sequence[Mapping[s
     """The portraits as one figure, with the modes that occur in them; empty where there are none."""
     if not portraits:
         return ""
-    panels = [_panel(one, modes) for one in portraits]
+    panels = [phase_panel(one, modes) for one in portraits]
     doubtful = {i for i, m in enumerate(modes) if m["status"] == "unidentified"}
     kinds = {bool(line["mode"] in doubtful) for one in portraits for line in one["field"]}
     keys = [Key("where the law goes", FIELD, dash="", width=1.2)] * (False in kinds)
@@ -50,13 +50,12 @@ def with_unit(words: str, unit: str) -> str:
 
 
 def clouds(panel: Panel, x: Sequence, y: Sequence, mode: Sequence, name: str, *, above: float = 0.0) -> None:
-    """The samples of every mode in its colour, with its number in their midst, or so many pixels above it."""
-    for m in sorted(set(map(int, mode))):
-        here = [(a, b) for a, b, k in zip(x, y, mode, strict=True) if k == m and None not in (a, b)]
+    """The samples of every mode in its colour; of several the numbers are in their midst, or so many pixels above it."""
+    of_mode = {m: [(a, b) for a, b, k in zip(x, y, mode, strict=True) if k == m] for m in sorted(set(mode))}
+    for m, here in of_mode.items():
         across, up = ([point[k] for point in here] for k in (0, 1))
         panel.cloud(across, up, mode_colour(m), name=f"{name} {m}", size=3.2, opacity=0.75)
-    for m in sorted(set(map(int, mode))):
-        here = [(a, b) for a, b, k in zip(x, y, mode, strict=True) if k == m and None not in (a, b)]
+    for m, here in of_mode.items() if len(of_mode) > 1 else ():
         panel.words(*_middle(panel, here), str(m), anchor="middle", kind="number", shift=(0, -above))
 
 
@@ -67,7 +66,8 @@ def _middle(panel: Panel, points: Sequence[tuple[float, float]]) -> tuple[float,
     return min(zip(places, points, strict=True), key=lambda one: math.dist(one[0], (x, y)))[1]
 
 
-def _panel(one: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> Panel:
+def phase_panel(one: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> Panel:
+    """One portrait: places where contacts are on, which way the law goes, and what was recorded."""
     (left, floor), (right, top) = one["low"], one["high"]
     across = straight((left, right), with_unit(one["name"], one["unit"]))._replace(low=left, high=right, grid=False)
     up = straight((floor, top), most=6)._replace(low=floor, high=top, grid=False)
