@@ -25,7 +25,7 @@ def known(task: str) -> tuple[Law, Trial, Tracks]:
     return replace(law, circumstances=seen), log, prepared(log.recording, problem_of(task))
 
 
-def two_bodies(**options) -> LagrangeLaw:
+def two_bodies() -> LagrangeLaw:
     """Two bodies on springs that touch where the first is ahead of the second, with three frictions."""
 
     def square(i: int, j: int) -> Shape:
@@ -40,7 +40,7 @@ def two_bodies(**options) -> LagrangeLaw:
     theta = np.array([1.2, 0.6, 6.0, 5.0, VISCOUS, COULOMB, BETWEEN, 1.0, 0.0, 300.0, 1.0, PLACE])
     names = ("x1", "x2", "v_1", "v_2"), ("m", "m", "m/s", "m/s"), ("force",), ("apart", "touching")
     parts = {"support": theta != 0, "covariance": np.zeros((len(theta), len(theta))), "estimator": "lagrange"}
-    return LagrangeLaw(*names, form, theta, **parts | options)
+    return LagrangeLaw(*names, form, theta, **parts)
 
 
 @cache

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from vhydro.report.charts import CHARACTER, Key, Panel, figure, legend, straight
+from vhydro.report.charts import CHARACTER, Key, Number, Panel, figure, legend, straight
 from vhydro.report.run_episodes import PATTERNS, swatch
 from vhydro.report.words import listed, number, plural
 
@@ -49,7 +49,7 @@ def with_unit(words: str, unit: str) -> str:
     return f"{words} ({unit})" if unit else words
 
 
-def clouds(panel: Panel, x: Sequence, y: Sequence, mode: Sequence, name: str, *, above: float = 0.0) -> None:
+def clouds(panel: Panel, x: Sequence, y: Sequence, mode: Sequence, name: str, *, above: Number = 0) -> None:
     """The samples of every mode in its colour; of several the numbers are in their midst, or so many pixels above it."""
     of_mode = {m: [(a, b) for a, b, k in zip(x, y, mode, strict=True) if k == m] for m in sorted(set(mode))}
     for m, here in of_mode.items():
