@@ -77,12 +77,22 @@ def test_directions_have_dry_friction_each_way_and_rest_has_none():
     assert 0 not in picture["mode"]  # what rests shows no friction that moves
 
 
-def test_contacts_rub_as_the_base_does_and_bumps_do_not_reach_across():
+def test_contacts_rub_as_the_base_does_and_are_left_out_where_there_is_enough_without_them():
     law, _, tracks = known("puck")
     (picture,) = friction(law, tracks)
+    assert set(picture["mode"]) == {0}
     v, force = medians(picture)
     np.testing.assert_allclose(force, Puck().friction * v, atol=SEEN * force.max())
     assert [c["words"] for c in picture["curves"]] == ["0.1 v"]
+
+
+def test_a_log_that_is_always_in_contact_shows_its_friction_all_the_same():
+    law, _, tracks = known("puck")
+    touching = tracks._replace(modes=np.broadcast_to(np.eye(3)[1], tracks.modes.shape))
+    inside = np.where(tracks.positions < -1.0, tracks.positions, np.nan)
+    (picture,) = friction(law, touching._replace(positions=inside))
+    assert set(picture["mode"]) == {1}
+    assert [c["mode"] for c in picture["curves"]] == [0]
 
 
 def test_wider_bumps_where_noise_asks_for_them():

@@ -2,7 +2,8 @@
 
 Of every sample the law's friction and its misfit, `M (law's acceleration − measured)`, are summed: a component-plus-
 residual plot. Both are averaged under a bump, which is as wide as sensor noise asks for, so that no velocity or
-acceleration has to be known at one moment. Bumps across a change of mode or of direction are left out.
+acceleration has to be known at one moment. Bumps across a change of mode or of direction are left out, and contacts
+where there is enough without them.
 """
 
 from typing import Any, NamedTuple
@@ -177,7 +178,12 @@ def _picture(law: AnyLaw, tracks: Tracks, line: Line, measured: Measured) -> dic
     largest = float(np.nanquantile(np.abs(rubs), 0.9))
     wanted = max(CLEAR * largest, SMALL * float(np.nanstd(measured.force[..., axis])))
     noise = float(np.nanmedian(measured.inertia[..., axis])) * tracks.noise[axis] / tracks.dt**2
-    found = _bumps(v, rubs + measured.misfit[..., axis], mode, noise, wanted, tracks.dt)
+    touching = [c[1] for c in contacts(law)]
+    for left_out in (touching, []):  # a contact's own force is large, and the smallest error in it hides a friction
+        kept = np.where(np.isin(mode, left_out), -1, mode)
+        found = _bumps(v, rubs + measured.misfit[..., axis], kept, noise, wanted, tracks.dt)
+        if found is not None and len(found.v) >= FEWEST:
+            break
     return None if found is None else _drawn(law, line, found)
 
 

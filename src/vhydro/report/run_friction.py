@@ -49,7 +49,7 @@ def _caption(pictures: Sequence[Mapping[str, Any]], modes: Sequence[Mapping[str,
     laws = "; ".join(f"{escape(_formula(one, c, modes))}" for one in pictures for c in one["curves"])
     return (
         "What inputs do, less the motion and every other force of the law: what is left is friction, if the law is "
-        f"right. Means over {' or '.join(widths)} s, without changes of mode or direction; a ring is the median of the "
+        f"right. Means over {' or '.join(widths)} s, within one mode and direction; a ring is the median of the "
         f"dots around it. The law: {laws}."
     )
 

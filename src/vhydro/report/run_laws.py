@@ -28,7 +28,7 @@ def laws_html(law: Mapping[str, Any]) -> str:
     shared = "".join(f"<div class='shared wide'>{mathml(line)}</div>" for line in law.get("shared", ()))
     numbers = f"{_constants(law['constants'])}{_trust(law)}"
     predicted = prediction_html(law.get("prediction"), law["modes"], law.get("held_out", ()))
-    return f"{shared}<div class='lawset'>{cards}</div>{numbers}{predicted}{_pictures(law)}"
+    return f"{shared}<div class='lawset'>{cards}</div>{numbers}{predicted}{pictures_html(law)}"
 
 
 def _mode(place: int, mode: Mapping[str, Any]) -> str:
@@ -89,7 +89,7 @@ def _trust(law: Mapping[str, Any]) -> str:
     return "".join(f"<p>{escape(s)}</p>" for s in [*said, *map(str, law.get("notes", ()))])
 
 
-def _pictures(law: Mapping[str, Any]) -> str:
+def pictures_html(law: Mapping[str, Any]) -> str:
     """Portraits and friction, beside each other where both are of one position."""
     parts = {"How does it move?": "phase", "Where does friction show?": "friction"}
     drawn = {"phase": phase_html, "friction": friction_html}

@@ -50,7 +50,7 @@ def with_unit(words: str, unit: str) -> str:
 
 
 def clouds(panel: Panel, x: Sequence, y: Sequence, mode: Sequence, name: str, *, above: Number = 0) -> None:
-    """The samples of every mode in its colour; of several the numbers are in their midst, or so many pixels above it."""
+    """The samples of every mode in its colour; of several each has its number in its midst, or so many pixels above."""
     of_mode = {m: [(a, b) for a, b, k in zip(x, y, mode, strict=True) if k == m] for m in sorted(set(mode))}
     for m, here in of_mode.items():
         across, up = ([point[k] for point in here] for k in (0, 1))
