@@ -324,9 +324,9 @@ def photograph_pictures() -> Path:
         vhydro_command(["fit", "puck.npz", "--modes", "3", "--out", "run"])
         vhydro_command(["laws", "run", "puck.npz", "--out", "run"])
         drawn = pictures_html(json.loads(Path("run", "laws.json").read_text("utf-8")))
-        small = Path(folder, "pictures.html")
-        small.write_text(page("", [drawn], style=(ASSETS / "run.css").read_text("utf-8")), "utf-8")
-        return photograph(small, HERE / "law_pictures.png", 560)
+        small, style = Path(folder, "pictures.html"), (ASSETS / "run.css").read_text("utf-8")
+        small.write_text(page("", [drawn], style=f"{style} .head, footer {{ display: none; }}"), "utf-8")
+        return photograph(small, HERE / "law_pictures.png", 640)
 
 
 DRAWINGS = {"log": draw_log, "certificate": draw_certificate, "law": draw_law, "page": photograph_page,

@@ -6,6 +6,7 @@ acceleration has to be known at one moment. Bumps across a change of mode or of 
 where there is enough without them.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,9 +61,14 @@ def friction_lines(law: AnyLaw) -> list[Line]:
     """Along what friction may act: every position, and differences that the law has one for."""
     lines: list[Line] = [(i, None) for i in range(law.positions)]
     if isinstance(law, LagrangeLaw):
-        rubs = [law.form.entries[i].term for i in law.form.of("friction") if law.support[i]]
-        lines += [(t.axis, t.other) for t in rubs if isinstance(t, Friction) and t.other is not None]
+        lines += [(t.axis, t.other) for _, t in _rubs(law) if t.other is not None]
     return list(dict.fromkeys(lines))
+
+
+def _rubs(law: LagrangeLaw, line: Line | None = None) -> list[tuple[int, Friction]]:
+    """The friction terms that the law has, known ones too, with their places: all, or those along one line."""
+    there = [(i, law.form.entries[i].term) for i in law.form.of("friction") if law.support[i] or not law.form.free[i]]
+    return [(i, t) for i, t in there if isinstance(t, Friction) and line in (None, (t.axis, t.other))]
 
 
 def friction_force(law: AnyLaw, mode: int, line: Line, v: np.ndarray) -> np.ndarray:
@@ -75,18 +81,14 @@ def friction_force(law: AnyLaw, mode: int, line: Line, v: np.ndarray) -> np.ndar
 
 def _of_equations(law: LagrangeLaw, line: Line, v: np.ndarray) -> np.ndarray:
     """The forces of the friction terms along one line alone."""
-    own = [i for i in law.form.of("friction") if _line_of(law.form.entries[i].term) == line]
+    own = [i for i, _ in _rubs(law, line)]
     theta, rates = np.zeros(len(law.theta)), [0.0 * v for _ in range(law.positions)]
-    theta[own] = np.where(law.support[own] | ~law.form.free[own], law.theta[own], 0.0)
+    theta[own] = law.theta[own]
     rates[line[0]] = v
     on: list[Any] = [0.0] * len(law.form.blocks)
     on += [(way.along([*rates, *rates]) > 0) * 1.0 for way in law.form.switches[len(on) :]]
     still, none = [0.0 * v for _ in rates], [0.0 * v for _ in law.inputs]
     return -np.asarray(law.form.force(theta, on, still, rates, none)[line[0]])
-
-
-def _line_of(term: Any) -> Line:
-    return (term.axis, term.other)
 
 
 def _dry(law: Law, mode: int, axis: int) -> float:
@@ -263,15 +265,7 @@ def _curve(law: AnyLaw, line: Line, curve: Curve, low: float, high: float) -> di
 def _words(law: AnyLaw, line: Line, curve: Curve) -> str:
     """The friction as a formula of v."""
     if isinstance(law, LagrangeLaw):
-        rates = ["v"] * law.positions
-        own = [i for i in law.form.of("friction") if law.support[i] and _line_of(law.form.entries[i].term) == line]
-        pieces = [(law.number(i), _text(law.form.entries[i].term, rates)) for i in own]
-        return summed(pieces)
+        return summed([(law.number(i), replace(t, axis=0, other=None).text(["v"])) for i, t in _rubs(law, line)])
     dry = _dry(law, curve.mode, line[0])
     pieces = [(Number(dry, 0.0), "")] * (dry != 0) + [(law.dissipation(curve.mode)[line[0]], "v")]
     return summed([(n._replace(value=float(f"{n.value:.4g}")), words) for n, words in pieces if n.value])
-
-
-def _text(term: Any, rates: list[str]) -> str:
-    alone = Friction(term.kind, 0) if isinstance(term, Friction) else term
-    return alone.text(rates)

@@ -19,7 +19,7 @@ from vhydro.report.words import listed
 NEXT = {
     "filter": "Signals, calibrated intervals, mode probabilities and certificates of every log",
     "segment": "Every log cut into segments, with how sure the model is",
-    "laws": "The law of every mode from these logs, and how it predicts one that it was not fitted to",
+    "laws": "The law of every mode from these logs, with pictures, and how it predicts one that it was not fitted to",
     "plan": "Actions for a task of yours, with what can be proven of their risk",
 }
 FILES = {
