@@ -64,7 +64,12 @@ def test_a_portrait_shades_what_lies_behind_a_surface_in_the_modes_colour():
         assert f"style='fill:{mode_colour(mode)}'" in text
         (cloud,) = marks(panel, "cloud", f"seen {mode}")
         assert (np.abs(cloud.x) > 0.98).all()
-    assert len(marks(panel, "line", "field")) == text.count("class='arrowhead'") == len(one["field"])
+    (heads,) = re.findall("<path class='arrowhead' d='([^']*)'", text)
+    assert len(marks(panel, "line", "field")) == heads.count("z") == len(one["field"])
+    (first,) = paths(text, "stream")
+    (line, *_) = one["field"]
+    drawn = [[panel.across(a), panel.down(b)] for a, b in zip(line["q"], line["v"], strict=True)]
+    np.testing.assert_allclose(first[: len(drawn)], drawn, atol=0.06)
     assert [m.name for m in panel.marks if m.kind == "words"] == ["0", "1", "2"]
 
 
@@ -81,6 +86,8 @@ def test_what_is_not_identified_is_dashed_and_carries_its_mark():
         assert f"stroke-dasharray='{DOUBTFUL}'" not in unmarked
     panel = phase_panel(portraits[0], modes_of(law, 1))
     dashed = marks(panel, "line", "doubtful field")
+    assert "class='stream doubtful'" in panel.svg()
+    assert "class='stream doubtful'" not in phase_panel(portraits[0], modes_of(law)).svg()
     assert len(dashed) == sum(line["mode"] == 1 for line in portraits[0]["field"])
 
 
@@ -105,7 +112,7 @@ def test_a_portrait_of_bodies_that_touch_says_where():
 
 def test_pictures_stay_small():
     law, _, tracks = known("puck")
-    assert len(phase_html(phase(law, tracks), modes_of(law))) < 100_000
+    assert len(phase_html(phase(law, tracks), modes_of(law))) < 50_000
     assert len(friction_html(friction(law, tracks), modes_of(law))) < 40_000
 
 

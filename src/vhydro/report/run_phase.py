@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from vhydro.report.charts import CHARACTER, Key, Number, Panel, figure, legend, straight
+from vhydro.report.charts import CHARACTER, Key, Mark, Number, Panel, figure, legend, straight
 from vhydro.report.run_episodes import PATTERNS, swatch
 from vhydro.report.words import listed, number, plural
 
 WIDTH, HEIGHT = 420.0, 300.0
 HEAD = 5.0  # pixels of an arrow's head
 DOUBTFUL = "2 3"  # dashes of what a law says that is not identified
-FIELD = "#1d4ed8"
+FIELD = "var(--accent)"
 
 
 def phase_html(portraits: Sequence[Mapping[str, Any]], modes: Sequence[Mapping[str, Any]]) -> str:
@@ -83,8 +83,9 @@ def phase_panel(one: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> P
             panel.box(
                 reach, (floor, top), mode_colour(surface["mode"]), name=f"touching {surface['mode']}", opacity=0.13
             )
-    for line in one["field"]:
-        _stream(panel, line["q"], line["v"], modes[line["mode"]]["status"] == "unidentified")
+    doubtful = [modes[line["mode"]]["status"] == "unidentified" for line in one["field"]]
+    for kind in (False, True):
+        _streams(panel, [line for line, other in zip(one["field"], doubtful, strict=True) if other == kind], kind)
     clouds(panel, one["q"], one["v"], one["mode"], "seen")
     for surface in one["surfaces"]:
         if left < surface["place"] < right:
@@ -92,15 +93,25 @@ def phase_panel(one: Mapping[str, Any], modes: Sequence[Mapping[str, Any]]) -> P
     return panel
 
 
-def _stream(panel: Panel, x: Sequence[float], y: Sequence[float], doubtful: bool) -> None:
-    """A short streamline with a head that says which way."""
-    panel.line(x, y, FIELD, name="doubtful field" if doubtful else "field", width=1, opacity=0.55,
-               dash=DOUBTFUL if doubtful else "")  # fmt: skip
-    tip, before = ((panel.across(x[k]), panel.down(y[k])) for k in (-1, -2))
+def _streams(panel: Panel, lines: Sequence[Mapping[str, Any]], doubtful: bool) -> None:
+    """Short streamlines, each with a head that says which way, as two paths."""
+    if not lines:
+        return
+    courses, heads = [], []
+    for line in lines:
+        panel.marks.append(Mark("line", "doubtful field" if doubtful else "field", tuple(line["q"]), tuple(line["v"])))
+        places = [(panel.across(a), panel.down(b)) for a, b in zip(line["q"], line["v"], strict=True)]
+        courses.append("M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in places))
+        heads.append(_head(*places[-2:]))
+    kind = "stream doubtful" if doubtful else "stream"
+    panel.parts.append(f"<path class='{kind}' d='{''.join(courses)}'/><path class='arrowhead' d='{''.join(heads)}'/>")
+
+
+def _head(before: tuple[Number, Number], tip: tuple[Number, Number]) -> str:
+    """A triangle at a tip."""
     turn = math.atan2(tip[1] - before[1], tip[0] - before[0])
-    sides = [(tip[0] - HEAD * math.cos(turn + w), tip[1] - HEAD * math.sin(turn + w)) for w in (0.45, -0.45)]
-    (a, b), (c, d) = sides
-    panel.parts.append(f"<path class='arrowhead' d='M{a:.1f} {b:.1f}L{tip[0]:.1f} {tip[1]:.1f}L{c:.1f} {d:.1f}z'/>")
+    (a, b), (c, d) = [(tip[0] - HEAD * math.cos(turn + w), tip[1] - HEAD * math.sin(turn + w)) for w in (0.45, -0.45)]
+    return f"M{a:.1f} {b:.1f}L{tip[0]:.1f} {tip[1]:.1f}L{c:.1f} {d:.1f}z"
 
 
 def _caption(portraits: Sequence[Mapping[str, Any]]) -> str:
