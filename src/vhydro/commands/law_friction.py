@@ -190,16 +190,22 @@ def _picture(law: AnyLaw, tracks: Tracks, line: Line, measured: Measured) -> dic
 
 
 def _bumps(v, force, mode, noise: float, wanted: float, dt: float) -> Left | None:
-    """Averages under the narrowest bumps that let a friction of this size be seen; None where there are none."""
-    best = None
-    for half in HALF_WIDTHS:
+    """Averages under the narrowest bumps that noise leaves a friction to be seen with, or narrower where those are few.
+
+    None where there are none at all.
+    """
+    enough = [half for half in HALF_WIDTHS if noise * _roughness(half) <= wanted]
+    found = None
+    for half in reversed([half for half in HALF_WIDTHS if half <= min(enough, default=HALF_WIDTHS[-1])]):
         found = _averaged(v, force, mode, half, dt)
-        if len(found.v) < (FEWEST if best is not None else 1):
+        if len(found.v) >= FEWEST:
             break
-        best = found
-        if noise * float(np.linalg.norm(np.diff(bump(half), 2, prepend=[0, 0], append=[0, 0]))) <= wanted:
-            break
-    return best
+    return found if found is not None and len(found.v) else None
+
+
+def _roughness(half: int) -> float:
+    """What a bump leaves of unit noise in second differences."""
+    return float(np.linalg.norm(np.diff(bump(half), 2, prepend=[0, 0], append=[0, 0])))
 
 
 def bump(half: int) -> np.ndarray:
