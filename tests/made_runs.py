@@ -93,8 +93,21 @@ def _law() -> dict:
         "prediction": {
             "log": "log 2", "held_out": True, "others": 2, "dt": 0.05, "starts": [0, 20, 40], "names": ["q"],
             "units": ["m"], "seen": (course + 0.01).tolist(), "predicted": course.tolist(), "rms": [0.01],
-            "spread": [0.7],
+            "spread": [0.7], "stretches": 3, "lost": 0,
+            "whole": {"times": times.tolist(), "seen": (course + 0.01).tolist(), "predicted": course.tolist(),
+                      "holds": 2.0, "seconds": 3.0, "all": False, "told": False},
         },
+        "phase": [{
+            "name": HOSTILE, "unit": "m", "rate": "m/s", "modes": [0, 1], "low": [-1.1, -1.1], "high": [1.1, 1.1],
+            "q": course[:, 0].tolist(), "v": np.cos(times).tolist(), "mode": [0] * 40 + [1] * 20, "carried": False,
+            "surfaces": [{"mode": 1, "sign": 1.0, "place": 0.9}], "held": [{"name": HOSTILE, "value": 0.0, "unit": ""}],
+            "field": [{"mode": m, "q": [0.1 * m, 0.2], "v": [0.3, 0.4]} for m in (0, 1)],
+        }],
+        "friction": [{
+            "name": HOSTILE, "unit": "m", "rate": "m/s", "force": "N", "v": [-1.0, 1.0], "f": [-0.2, 0.2],
+            "mode": [0, 0], "seconds": 0.1, "medians": {"v": [1.0], "f": [0.2]},
+            "curves": [{"mode": 0, "v": [-1.0, 1.0], "f": [-0.2, 0.2], "words": "0.2 v"}],
+        }],
     }  # fmt: skip
 
 

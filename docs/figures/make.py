@@ -1,11 +1,12 @@
 """The drawings of the documentation, each made by the software from what comes with the package.
 
-    python docs/figures/make.py            # all of them, about two minutes; or names: log certificate law page
+    python docs/figures/make.py            # all of them, about two minutes; or names: log certificate law page pictures
 
-`page` is a photograph of the page that docs/start.md makes, and needs Chromium. The other photographs here are of
+`page` and `pictures` are photographs of pages of runs, and need Chromium. The other photographs here are of
 results, by the commands that their captions name.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -25,16 +26,17 @@ import numpy as np
 import vhydro as vh
 from vhydro.certificate import adaptive
 from vhydro.cli import main as vhydro_command
-from vhydro.data import sample
-from vhydro.episodes import episode
+from vhydro.data import sample, write
+from vhydro.episodes import Channel, episode
 from vhydro.filter import FilterSettings, filter
 from vhydro.laws import Problem, Recording, candidates, recover
 from vhydro.laws import text as equations
 from vhydro.library import polynomial
 from vhydro.model import axis_emission, hybrid_model, mode_kernel, port_hamiltonian
-from vhydro.report.page import FONT, HAIRLINE, INK, QUIET
+from vhydro.report.page import ASSETS, FONT, HAIRLINE, INK, QUIET, page
+from vhydro.report.run_laws import pictures_html
 from vhydro.report.timeline import COLOURS
-from vhydro.systems import Puck, simulate
+from vhydro.systems import Puck, simulate, to_episodes
 from vhydro_audits.labels import fit_contact_labeller
 
 HERE = Path(__file__).parent
@@ -287,35 +289,48 @@ def draw_law() -> Path:
     return drawing("law", 352, "Noisy positions of a bouncing puck and the equations recovered for each mode", parts)
 
 
-def photograph_page() -> Path:
-    """The page of the run that docs/start.md makes of its own logs, as a browser shows it."""
+def photograph(file: Path, out: Path, height: int) -> Path:
+    """The top of a page, so many pixels high, as a browser shows it."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         raise FileNotFoundError("there is no Chromium here; expected one to photograph a page. Install it.")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    options += [f"--user-data-dir={file.parent}/browser", f"--screenshot={out}", f"--window-size=1100,{height}"]
+    subprocess.run([browser, *options, f"file://{file.resolve()}"], check=True, capture_output=True)
+    return out
+
+
+def photograph_page() -> Path:
+    """The page of the run that docs/start.md makes of its own logs."""
     written = re.findall(
         r"^```python\n(.*?)^```", (HERE.parent / "start.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )[0]
-    out, view = HERE / "run_page.png", ["--hand", "hand_x", "hand_y", "hand_z", "--body", "cup=cup_x,cup_y,cup_z"]
+    view = ["--hand", "hand_x", "hand_y", "hand_z", "--body", "cup=cup_x,cup_y,cup_z"]
     with TemporaryDirectory() as folder, chdir(folder):
         exec(written, {})  # our own document: it writes the logs
         vhydro_command(["fit", "my_logs", *view, "--out", "run"])
         vhydro_command(["segment", "run", "my_logs", "--out", "run"])
         vhydro_command(["filter", "run", "my_logs", "--out", "run"])
-        options = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            f"--user-data-dir={folder}/browser",
-        ]
-        page = f"file://{folder}/run/index.html"
-        subprocess.run(
-            [browser, *options, f"--screenshot={out}", "--window-size=1100,1230", page], check=True, capture_output=True
-        )
-    return out
+        return photograph(Path(folder, "run", "index.html"), HERE / "run_page.png", 1230)
 
 
-DRAWINGS = {"log": draw_log, "certificate": draw_certificate, "law": draw_law, "page": photograph_page}
+def photograph_pictures() -> Path:
+    """The pictures of a law on the page of a run, of six logs of the puck with 1 mm of noise and no labels."""
+    puck = simulate(Puck(), 6, 400, 0.005, key=jax.random.key(0))
+    force = (Channel("force", "action", "N"),)
+    logs = [replace(log.unlabelled(), inputs=force) for log in to_episodes(puck, 0.001, key=jax.random.key(1))]
+    with TemporaryDirectory() as folder, chdir(folder):
+        write(logs, "puck.npz")
+        vhydro_command(["fit", "puck.npz", "--modes", "3", "--out", "run"])
+        vhydro_command(["laws", "run", "puck.npz", "--out", "run"])
+        drawn = pictures_html(json.loads(Path("run", "laws.json").read_text("utf-8")))
+        small, style = Path(folder, "pictures.html"), (ASSETS / "run.css").read_text("utf-8")
+        small.write_text(page("", [drawn], style=f"{style} .head, footer {{ display: none; }}"), "utf-8")
+        return photograph(small, HERE / "law_pictures.png", 640)
+
+
+DRAWINGS = {"log": draw_log, "certificate": draw_certificate, "law": draw_law, "page": photograph_page,
+            "pictures": photograph_pictures}  # fmt: skip
 
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or DRAWINGS:

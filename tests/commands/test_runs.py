@@ -91,6 +91,22 @@ def test_a_law_is_followed_on_a_log_that_it_was_not_fitted_to(run):
     assert {c["name"] for c in told["constants"]} >= {"mass", "stiffness"}
 
 
+def test_the_pictures_of_a_law_are_on_the_page_with_its_files(run):
+    told = json.loads((run[0] / "laws.json").read_text("utf-8"))
+    ((portrait,), (friction,)) = told["phase"], told["friction"]
+    assert (portrait["name"], portrait["unit"], portrait["rate"]) == ("cart.position", "m", "m/s")
+    constant = next(c["value"] for c in told["constants"] if c["name"] == "friction")
+    (curve,) = friction["curves"]
+    np.testing.assert_allclose(curve["f"], constant * np.array(curve["v"]), rtol=1e-4)
+    whole = told["prediction"]["whole"]
+    assert whole["holds"] == pytest.approx(60 * 0.05)  # a true law, to the end
+    assert whole["all"]
+    assert not whole["told"]
+    page = (run[0] / "index.html").read_text("utf-8")
+    assert all(words in page for words in ("How does it move?", "Where does friction show?", "Does it predict?"))
+    assert all(f"<a href='law.{kind}'>" in page for kind in ("txt", "tex", "json", "c", "py"))
+
+
 def test_a_report_of_nothing_says_how_to_make_a_run(tmp_path, capsys):
     for folder in (tmp_path / "none", tmp_path):
         with pytest.raises(SystemExit):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from vhydro.lagrangian import Lagrangian, Surface, Touch
-from vhydro.laws import LagrangeLaw
+from vhydro.laws import LagrangeLaw, Law, Problem, candidates
 from vhydro.laws.export import c_code, numpy_code
+from vhydro.laws.form import form_of
 from vhydro.laws.lagrange_weak import lagrange_candidates
 from vhydro_audits.laws_truth import true_law
 
@@ -28,7 +29,31 @@ def equations() -> LagrangeLaw:
     return LagrangeLaw(*names, form, theta, every, np.zeros(2 * (len(theta),)), "lagrange")
 
 
-LAWS = {"equations": equations(), **{name: true_law(name) for name in ("block", "pendulum", "pushing")}}
+def heavier_away() -> Law:
+    """A mass on a spring whose momentum is no multiple of its velocity, and two that rub differently either way."""
+    library = candidates(("length",))
+    problem = Problem(("q", "p"), ("m", "kg m/s"), ("force",), ("there", "back"), library, np.array([np.nan]), PORT)
+    form = form_of(problem, 0, {1: None}, ())
+    values = {"p^2": 0.8, "q p^2": 0.05, "p^4": 0.002, "q": 0.3, "q^2": 2.0, "q^3": -0.1}
+    theta = np.array([_value(e, values) for e in form.entries])
+    names = problem.coordinates, problem.units, problem.inputs, problem.modes
+    return Law(*names, form, theta, theta != 0, np.zeros((len(theta), len(theta))), "shooting")
+
+
+PORT = np.array([[0.0], [1.0]])
+
+
+def _value(entry, values) -> float:
+    if entry.kind == "energy":
+        return values.get(entry.term.text(("q", "p")), 0.0) if entry.block < 0 else 0.1
+    return {"dissipation": 0.2, "port": 1.0 if entry.block < 0 else 0.0}[entry.kind]
+
+
+LAWS = {
+    "equations": equations(),
+    "heavier away": heavier_away(),
+    **{name: true_law(name) for name in ("block", "pendulum", "pushing")},
+}
 
 
 def points(law, number: int = 5):

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from vhydro.commands.blocks import Where, print_totals, run_blocks
-from vhydro.commands.law_reading import law_reading, prediction, terms
+from vhydro.commands.law_pictures import pictures
+from vhydro.commands.law_reading import law_reading, terms
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
@@ -88,8 +89,8 @@ def kept_law(config: LawsCommand) -> AnyLaw:
     with nullcontext() if config.out is None else staged(config.out, FILES) as folder:
         law = fitted.laws(list(logs), estimator=config.estimator, seed=config.seed)
         if folder is not None:
-            held = prediction(fitted, list(logs), law, seed=config.seed)
-            told = {"logs_from": str(config.logs), "model": digest(config.model), "prediction": held}
+            told = {"logs_from": str(config.logs), "model": digest(config.model)}
+            told |= pictures(fitted, list(logs), law, seed=config.seed)
             write_json(folder / "laws.json", law_reading(law) | told)
             law.save(folder / "law.json")
             (folder / "law.txt").write_text(text(law) + "\n" + table(law), "utf-8")

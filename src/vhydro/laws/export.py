@@ -5,12 +5,16 @@ the law's units. Masses are solved for by elimination, which for a positive defi
 """
 
 from collections.abc import Sequence
+from math import perm
 
 from vhydro.lagrangian import Friction, Inertia, Potential
 from vhydro.laws.as_model import masses
+from vhydro.laws.form import is_kinetic, momentum_degree
 from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
 from vhydro.laws.law import Law
 from vhydro.library import Cosine, Custom, Monomial, Penetration, Sine, Term
+
+NEWTON_STEPS = 8  # to the momentum of a velocity, where one is not a multiple of the other
 
 
 def c_code(law: AnyLaw) -> str:
@@ -151,23 +155,58 @@ def _shape_slopes(shape, q: Sequence[str]) -> list[str]:
 
 
 def _of_energy(law: Law, mode: int) -> list[str]:
-    """M and F of a port-Hamiltonian law whose momenta are masses times velocities."""
+    """M and F of a port-Hamiltonian law: of several positions only where momenta are masses times velocities."""
     n, mass = law.positions, masses(law)
     energy = {t: c.value for t, c in law.energy(mode).items()}
+    odd = [t for t in energy if momentum_degree(t) and not is_kinetic(t)]
+    if odd and n == 1:
+        return _of_any_momentum(law, mode, energy, float(mass[0]))
+    if odd:
+        raise ValueError(
+            f"the law has {odd[0].text(law.coordinates)!r}, whose momenta are not masses times velocities; "
+            "expected squares of momenta. Find it with estimator='lagrange', and export that."
+        )
     out = [f"M[{i}][{i}] = {float(mass[i])!r}" for i in range(n)]
     for term, c in energy.items():
-        if isinstance(term, Monomial) and any(term.powers[n:]):
-            if sum(term.powers) != 2 or 2 not in term.powers[n:]:
-                raise ValueError(
-                    f"the law has {term.text(law.coordinates)!r}, whose momenta are not masses times velocities; "
-                    "expected squares of momenta. Find it with estimator='lagrange', and export that."
-                )
+        if is_kinetic(term):
             continue
         out += [_add(f"F[{k}]", -c, s) for k in range(n) if (s := _energy_slope(term, k))]
     out += [_add(f"F[{i}]", -r.value, f"v[{i}]") for i, r in enumerate(law.dissipation(mode)) if r.value]
     port = law.port(mode)[n:]
     out += [_add(f"F[{i}]", g.value, f"u[{j}]") for i, row in enumerate(port) for j, g in enumerate(row) if g.value]
     return out
+
+
+def _of_any_momentum(law: Law, mode: int, energy: dict[Term, float], mass: float) -> list[str]:
+    """M and F of a single position whatever powers its momentum has; F is the momentum until it is the force.
+
+    The momentum is where `∂H/∂p` is the velocity, by Newton's method; then `v̇ = H_pp ṗ + H_pq v`.
+    """
+    drag, (_, push) = law.dissipation(mode)[0].value, law.port(mode)
+
+    def slope(q: int, p: int) -> str:
+        """The derivative of H by q and p, so many times each."""
+        parts = [_add("", c, s).removeprefix(" += ") for t, c in energy.items() if (s := _derivative(t, q, p))]
+        return " + ".join(parts) or "0.0"
+
+    inputs = "".join(f" + ({g.value!r}) * u[{j}]" for j, g in enumerate(push) if g.value)
+    force = f"-({slope(1, 0)}) - ({drag!r}) * v[0]{inputs}"
+    newton = f"F[0] -= ({slope(0, 1)} - v[0]) / ({slope(0, 2)})"
+    last = [f"M[0][0] = 1.0 / ({slope(0, 2)})", f"F[0] = M[0][0] * ({slope(1, 1)}) * v[0] + {force}"]
+    return [f"F[0] = ({mass!r}) * v[0]", *[newton] * NEWTON_STEPS, *last]
+
+
+def _derivative(term: Term, by_q: int, by_p: int) -> str:
+    """A derivative of a term of one position q and its momentum, which stands in F; empty where it is 0."""
+    if not isinstance(term, Monomial):
+        return "" if by_p or by_q != 1 else _energy_slope(term, 0)
+    factor, out = 1.0, []
+    for name, power, times in zip(("q[0]", "F[0]"), term.powers, (by_q, by_p), strict=True):
+        if power < times:
+            return ""
+        factor *= perm(power, times)
+        out += [name] * (power - times)
+    return " * ".join([repr(float(factor)), *out])
 
 
 def _energy_slope(term: Term, axis: int) -> str:

@@ -19,7 +19,7 @@ from vhydro.report.words import listed
 NEXT = {
     "filter": "Signals, calibrated intervals, mode probabilities and certificates of every log",
     "segment": "Every log cut into segments, with how sure the model is",
-    "laws": "The law of every mode from these logs, and how it predicts one that it was not fitted to",
+    "laws": "The law of every mode from these logs, with pictures, and how it predicts one that it was not fitted to",
     "plan": "Actions for a task of yours, with what can be proven of their risk",
 }
 FILES = {
@@ -35,10 +35,17 @@ FILES = {
     "law.txt": "the law as text",
     "law.tex": "the law in LaTeX",
     "law.c": "the accelerations as a C function",
-    "law.py": "the accelerations as a Python function",
+    "law.py": "the accelerations as a Python function, of numbers or NumPy arrays",
     "actions.csv": "the plan as a table",
     "plan.json": "the plan and its proof",
     "run.rrd": "all of it for Rerun’s viewer: `rerun run.rrd`",
+}
+WRITTEN = {
+    "law.txt": "text",
+    "law.tex": "LaTeX",
+    "law.json": "JSON",
+    "law.c": "a C function for a controller",
+    "law.py": "a Python function for numbers or NumPy arrays",
 }
 
 
@@ -66,7 +73,7 @@ def _asset(name: str) -> str:
 def run_page(run: Run, asked: Sequence[str] = (), *, files: Sequence[str] = ()) -> str:
     """The whole page, of all episodes or of those that were asked for."""
     episodes, said = chosen(run.episodes, asked), findings(run)
-    middle = [_logs(run, episodes, asked), _laws(run), _plan(run)]
+    middle = [_logs(run, episodes, asked), _laws(run, files), _plan(run)]
     sections = [*middle, _fit(run), _limits(run), _next(run), _folder(files)]
     more = "".join(f"<p>{escape(sentence)}</p>" for sentence in said[1:])
     kicker = "A run inside <a href='../index.html'>another</a>" if run.above else "A run"
@@ -102,13 +109,21 @@ def _logs(run: Run, episodes: Sequence[Any], asked: Sequence[str]) -> Section | 
     return Section("The logs", said + browser(run, episodes, total), "Logs")
 
 
-def _laws(run: Run) -> Section | None:
+def _laws(run: Run, files: Sequence[str]) -> Section | None:
     if run.law is None:
         return None
     try:
-        return Section("The law", laws_html(run.law), "Law")
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return Section("The law", laws_html(run.law) + _written(files), "Law")
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         return Section("The law", _damaged("laws.json", error), "Law")
+
+
+def _written(files: Sequence[str]) -> str:
+    """Where the law is to be had for other programs."""
+    there = [f"<a href='{name}'>{words}</a>" for name, words in WRITTEN.items() if name in files]
+    if not there:
+        return ""
+    return f"<h3>To take along</h3><p>The law as {listed(there)}; the functions need nothing but sine and cosine.</p>"
 
 
 def _plan(run: Run) -> Section | None:

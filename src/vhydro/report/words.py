@@ -8,9 +8,9 @@ def number(pattern: str, value: float | int | None) -> str:
     return "−∞" if value is None else pattern.format(value).replace("-", "−")
 
 
-def plural(count: int, word: str) -> str:
-    """`1 log`, `2,406 logs`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+def plural(count: int, word: str, many: str = "") -> str:
+    """`1 log`, `2,406 logs`; `many` is the plural where an s does not make it."""
+    return f"{count:,} {word if count == 1 else many or f'{word}s'}"
 
 
 def listed(words: Sequence[str]) -> str:
