@@ -54,7 +54,7 @@ class ModesAuditConfig:
     """`vhydro audit modes`: contact modes found without labels, scored against a proxy and against contact truth."""
 
     family: Literal["maniskill", "unseen", "new", "sawyer", "all"] = "all"
-    """maniskill: the paper's four tasks; unseen: three more; new: five more, on which heights were settled;
+    """maniskill: the paper's four tasks; unseen: three more; new: six more, on which heights and coasting were settled;
     sawyer: four MuJoCo stand-ins."""
     conditions: tuple[str, ...] = ()
     """In which is learned: clean (tested in full sight, half hidden and, where DATA/noisy has logs, on a noisy policy),

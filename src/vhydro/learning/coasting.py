@@ -25,7 +25,8 @@ from vhydro.views.contact import MACHINE
 
 OFTEN = 0.1  # of the rows in which a body moves: the least that coast, for twins of it
 FAR = 4.0  # noise floors, or deviations of what sensors leave in a step: one that counts as motion
-APART, STEADY = 0.6, 0.3  # of a step: how far it is from the hand's, and from the one before, where a body coasts
+APART = 0.6  # of a step: how far it is from the hand's where a body coasts …
+STEADY, LONG_STEADY = 0.3, 0.5  # … and from its own before, or from one some rows back, for it slows down meanwhile
 RARELY = 0.001  # how often a body begins to move by itself that nothing has let go of
 LET_GO = 0.5  # of all releases: the body moves on
 BACK = 0.05  # the chance of every step to come to rest
@@ -92,7 +93,7 @@ def coasting_bodies(seen: Sequence[Episode], scales: Scales) -> tuple[str, ...]:
     each = [_motion(e, scales) for e in seen]
     moving, coasting = (sum(part.sum(0) for part in parts) for parts in zip(*each, strict=True))
     least = FEWEST_ROWS * sum(e.steps for e in seen)
-    groups = np.array([c.group for c in seen[0].channels])
+    groups = np.array([c.group for c in seen[0].channels], object)
     often = (coasting > OFTEN * moving) & (coasting > least)
     return tuple(name for name in dict.fromkeys(groups) if often[groups == name].all())
 
@@ -106,6 +107,7 @@ def _motion(seen: Episode, scales: Scales) -> tuple[np.ndarray, np.ndarray]:
     width = len(scales.floor)
     step, drive = np.diff(log.observations, axis=0), log.actions[:, :width]
     groups, back = np.array([c.group for c in seen.channels]), 1 + round(SPAN * scales.width)
+    steady = STEADY if back == 1 else LONG_STEADY
     moving, alone = np.zeros(step.shape, bool), np.zeros(step.shape, bool)
     for body in dict.fromkeys(groups):
         mine = groups == body
@@ -116,7 +118,7 @@ def _motion(seen: Episode, scales: Scales) -> tuple[np.ndarray, np.ndarray]:
         change[back:] = np.linalg.norm((step[back:] - step[:-back])[:, mine], axis=1)
         moves = far > FAR * max(scales.floor[mine].mean(), np.linalg.norm(scales.jitter[mine]))
         moving[:, mine] = moves[:, None]
-        alone[:, mine] = (moves & (apart > APART * far) & (change < STEADY * far))[:, None]
+        alone[:, mine] = (moves & (apart > APART * far) & (change < steady * far))[:, None]
     return moving, alone
 
 
