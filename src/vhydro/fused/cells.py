@@ -91,11 +91,11 @@ def alike(*values):
 
 
 NUMPY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "neg": np.negative,
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil,
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "is_finite": np.isfinite, "log1p": np.log1p,
-    "expm1": np.expm1, "tanh": np.tanh,
+    "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+    "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs, "sign": np.sign,
+    "floor": np.floor, "ceil": np.ceil, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert,
+    "is_finite": np.isfinite, "log1p": np.log1p, "expm1": np.expm1, "tanh": np.tanh,
 }  # fmt: skip
 
 
@@ -132,6 +132,8 @@ def elementwise(op, inputs: list[Value]) -> Cells:
             return simple
         if name == "is_finite":  # no number compares as less
             return jnp.abs(values[0]) < jnp.asarray(np.inf, values[0].dtype)
+        if name == "add_any":
+            return jnp.add(*alike(*values))
         return op.primitive.bind(*map(jnp.asarray, alike(*values)), **op.params)
 
     out = mapped(apply, [c.values for c in cells], shape)
@@ -149,7 +151,7 @@ def _simplified(name: str, values: tuple) -> Any:
     """A sum with 0 and a product with 1 are what is left of them; None where there is no such thing."""
     if name == "mul":
         return values[1] if _is(values[0], 1) else values[0] if _is(values[1], 1) else None
-    if name == "add":
+    if name in ("add", "add_any"):
         return values[1] if _is(values[0], 0) else values[0] if _is(values[1], 0) else None
     if name in ("sub", "div"):
         return values[0] if _is(values[1], 0.0 if name == "sub" else 1.0) else None
