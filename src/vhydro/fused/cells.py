@@ -69,7 +69,13 @@ def constant(value: Value) -> np.ndarray | None:
     return np.array([*value.values.flat], value.dtype).reshape(value.values.shape)
 
 
+def full_of(shape: tuple[int, ...], entry) -> np.ndarray:
+    """Cells that all hold this entry; `np.full` would make a Python number of it, of another type."""
+    return filled(shape, [entry] * int(np.prod(shape)))
+
+
 def filled(shape: tuple[int, ...], entries: Iterable[Any]) -> np.ndarray:
+    """Cells that hold these entries."""
     out = np.empty(shape, object)
     for i, entry in zip(np.ndindex(shape), entries, strict=True):
         out[i] = entry
@@ -116,12 +122,20 @@ def folded(name: str, params: dict, values: tuple) -> Any:
     return None
 
 
+def common_axis(cells: list[Cells]) -> int | None:
+    """The axis that runs along the particles in all of them, or in those that have one."""
+    found = {c.axis for c in cells if c.axis is not None}
+    if len(found) > 1:
+        raise UnsupportedError("particles along two axes of one array")
+    return int(found.pop()) if found else None
+
+
 def elementwise(op, inputs: list[Value]) -> Cells:
     """One primitive, entry by entry."""
     name = op.name
     cells = [as_cells(v) for v in inputs]
     shape = np.broadcast_shapes(*(c.values.shape for c in cells))
-    axis = next((c.axis for c in cells if c.axis is not None), None)
+    axis = common_axis(cells)
 
     def apply(*values):
         known = folded(name, op.params, values)
@@ -143,7 +157,7 @@ def elementwise(op, inputs: list[Value]) -> Cells:
 TRUTHS = {"eq", "ne", "lt", "le", "gt", "ge", "is_finite"}
 
 
-def _is(value, number: float) -> bool:
+def _is(value, number: int) -> bool:
     return isinstance(value, np.generic) and bool(value == number)
 
 
@@ -154,7 +168,7 @@ def _simplified(name: str, values: tuple) -> Any:
     if name in ("add", "add_any"):
         return values[1] if _is(values[0], 0) else values[0] if _is(values[1], 0) else None
     if name in ("sub", "div"):
-        return values[0] if _is(values[1], 0.0 if name == "sub" else 1.0) else None
+        return values[0] if _is(values[1], 0 if name == "sub" else 1) else None
     return None
 
 
@@ -162,7 +176,7 @@ def select(inputs: list[Value]) -> Cells:
     """The entry that a condition, or a number, chooses."""
     which, *cases = (as_cells(v) for v in inputs)
     shape = np.broadcast_shapes(which.values.shape, *(c.values.shape for c in cases))
-    axis = next((c.axis for c in (which, *cases) if c.axis is not None), None)
+    axis = common_axis([which, *cases])
 
     def apply(chosen, *options):
         if isinstance(chosen, np.generic):

@@ -32,7 +32,7 @@ def taken(op: Op, inputs: list[Value], lanes: int) -> Value:
             window = [
                 i for i in range(cells.values.ndim) if i not in op.params["dimension_numbers"].collapsed_slice_dims
             ]
-            axis = op.params["dimension_numbers"].offset_dims[window.index(cells.axis)]
+            axis = int(op.params["dimension_numbers"].offset_dims[window.index(cells.axis)])
         return Cells(out, axis, cells.dtype)
     numbers = op.params["dimension_numbers"]
     plain = numbers.start_index_map == (0,) and numbers.collapsed_slice_dims == (0,) and cells.values.ndim == 1

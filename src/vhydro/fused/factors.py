@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from vhydro.fused.cells import Cells, Value, as_cells
+from vhydro.fused.cells import Cells, Value, as_cells, full_of
 from vhydro.fused.flat import Op, UnsupportedError
 from vhydro.fused.sums import minus, quotient, times, total
 
@@ -35,13 +35,13 @@ def upper_factor(value: Value) -> list[Value]:
         raise UnsupportedError("a factorisation for every particle")
     *batch, rows, columns = cells.values.shape
     size = min(rows, columns)
-    out = np.full((*batch, size, columns), np.dtype(cells.dtype).type(0), object)
+    out = full_of((*batch, size, columns), np.dtype(cells.dtype).type(0))
     for place in np.ndindex(*batch):
         work = cells.values[place].copy()
         for j in range(size):
             _reflect(work, j)
             out[place][j, j:] = work[j, j:]
-    return [Cells(np.full((*batch, rows, size), None, object), None, cells.dtype), Cells(out, None, cells.dtype)]
+    return [Cells(full_of((*batch, rows, size), None), None, cells.dtype), Cells(out, None, cells.dtype)]
 
 
 def _reflect(work: np.ndarray, j: int) -> None:
@@ -67,7 +67,7 @@ def lower_factor(value: Value) -> Value:
     if cells.axis is not None:
         raise UnsupportedError("a factorisation for every particle")
     *batch, size, _ = cells.values.shape
-    out = np.full(cells.values.shape, np.dtype(cells.dtype).type(0), object)
+    out = full_of(cells.values.shape, np.dtype(cells.dtype).type(0))
     for place in np.ndindex(*batch):
         a, low = cells.values[place], out[place]
         for i in range(size):

@@ -5,7 +5,7 @@ and of the parameters alone is worked out beforehand for all rows at once (`plan
 program of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -148,7 +148,7 @@ class _Loop:
             shape((memory or 1,), f),
         ]
 
-    def results(self, out: list[Any]) -> list[Any]:
+    def results(self, out: Sequence[Any]) -> list[Any]:
         """The leaves of what a scan returns, from what the kernel wrote."""
         lead = (self.length,)
         by_row = [x.reshape(self.length, -1) for x in out[3:6]]

@@ -32,7 +32,7 @@ class Memory:
         if getattr(entry, "shape", ()) == ():  # one number for all of them
             return entry * np.asarray(self.lanes, entry.dtype) if name == "reduce_sum" else entry
         if name == "reduce_sum":
-            return jnp.sum(entry)
+            return jnp.sum(entry, dtype=entry.dtype)
         if name == "reduce_max":
             return jnp.max(entry)
         if name == "reduce_min":

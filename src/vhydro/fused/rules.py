@@ -40,7 +40,7 @@ def ruled(op: Op, inputs: list[Value], lanes: int, memory) -> list[Value]:
     if name == "broadcast_in_dim":
         return [broadcast(op, inputs, lanes)]
     if name == "reshape":
-        return [reshaped(inputs[0], op.params["new_sizes"], lanes)]
+        return [reshaped(inputs[0], tuple(int(s) for s in op.params["new_sizes"]), lanes)]
     if name == "squeeze":
         return [squeezed(inputs[0], tuple(int(a) for a in op.params["dimensions"]))]
     if name == "transpose":

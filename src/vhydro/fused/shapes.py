@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vhydro.fused.cells import Cells, Ragged, Value, as_cells, constant, filled, lane_axis, shaped
+from vhydro.fused.cells import Cells, Ragged, Value, as_cells, constant, filled, full_of, lane_axis, shaped
 from vhydro.fused.flat import Op, UnsupportedError
 
 
 def broadcast(op: Op, inputs: list[Value], lanes: int) -> Value:
-    value, shape, places = inputs[0], op.params["shape"], op.params["broadcast_dimensions"]
+    value = inputs[0]
+    shape, places = (tuple(map(int, op.params[name])) for name in ("shape", "broadcast_dimensions"))
     known = isinstance(value, np.ndarray)
     cells = Cells(value, None, value.dtype) if isinstance(value, np.ndarray) else as_cells(value)
     if cells.axis is None:  # an axis that was there before is none of particles
@@ -27,7 +28,7 @@ def broadcast(op: Op, inputs: list[Value], lanes: int) -> Value:
 
 
 def iota(op: Op, lanes: int, arange: Callable) -> Value:
-    shape, along, dtype = op.params["shape"], op.params["dimension"], op.params["dtype"]
+    shape, along, dtype = tuple(map(int, op.params["shape"])), op.params["dimension"], op.params["dtype"]
     axis = lane_axis(shape, lanes)
     if axis is None:
         index = np.arange(shape[along], dtype=dtype).reshape([-1 if i == along else 1 for i in range(len(shape))])
@@ -168,7 +169,7 @@ def padded(op: Op, inputs: list[Value]) -> Value:
         raise UnsupportedError("particles that are filled up")
     each = list(zip(cells.values.shape, config, strict=True))
     sizes = [low + high + s + max(s - 1, 0) * inner for s, (low, high, inner) in each]
-    out = np.full(tuple(sizes), fill, object)
+    out = full_of(tuple(sizes), fill)
     place = tuple(slice(low, low + s + (s - 1) * inner, inner + 1) for s, (low, _, inner) in each)
     out[place] = cells.values
     out = Cells(out, cells.axis, cells.dtype)
