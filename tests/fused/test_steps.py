@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vhydro.fused.cells import Cells, as_cells, filled
+from vhydro.fused.cells import Cells, Value, as_cells, filled
 from vhydro.fused.flat import UnsupportedError, flattened, pruned
 from vhydro.fused.memory import Memory
 from vhydro.fused.steps import entries, run
@@ -38,7 +38,7 @@ def written_out(function, *arrays, numbers=()):
     flat, _ = flattened(function, *map(jnp.asarray, arrays))
     flat = pruned(flat, flat.outputs)
     axes = [None if i in numbers or np.shape(a)[-1:] != (LANES,) else -1 for i, a in enumerate(arrays)]
-    env = {k: cells_of(a, x) for k, a, x in zip(flat.inputs, arrays, axes, strict=True)}
+    env: dict[int, Value] = {k: cells_of(a, x) for k, a, x in zip(flat.inputs, arrays, axes, strict=True)}
     env = run(flat, flat.ops, env, Memory(LANES, barriers=False))
     values = [env[a] if isinstance(a, int) else a for a in flat.outputs]
     shapes = [s.shape for s in jax.tree.leaves(jax.eval_shape(function, *arrays))]
