@@ -158,7 +158,7 @@ def test_a_step_that_is_too_large_is_left_to_the_scan(monkeypatch):
     found = program.program_of(linear_model(), None, bootstrap(particles=16, **INTERPRETED))
     program._written.cache_clear()
     assert found.name == "scan"
-    assert "operations is too large for a kernel, which takes 100 at most" in found.reason
+    assert "operations is too large for a kernel: 100 at most" in found.reason
 
 
 def test_double_precision_is_left_to_the_scan(switching_model):

@@ -7,7 +7,7 @@ import pytest
 
 from vhydro.fused import records
 from vhydro.fused.flat import UnsupportedError
-from vhydro.fused.kernel import Kernel, operations, scan_in_one_kernel
+from vhydro.fused.kernel import Kernel, scan_in_one_kernel, tried
 from vhydro.particles import columns_at, effective_share, pairs_at, systematic
 
 LANES, ROWS = 16, 7
@@ -103,13 +103,15 @@ def test_no_particle_without_weight_has_a_child():
 def test_the_operations_of_a_row_are_counted_without_computing_anything():
     parameters, carry, rows, noise = inputs(0)
     row, drawn = jax.tree.map(lambda x: x[0], (rows, noise))
-    few = operations(step, parameters, carry, row, drawn, LANES)
+    few = tried(step, parameters, carry, row, drawn, LANES)
 
     def twice(p, carry, row, noise):
         carry, _ = step(p, carry, row, noise)
         return step(p, carry, row, noise)
 
-    assert few < operations(twice, parameters, carry, row, drawn, LANES) < 3 * few
+    many = tried(twice, parameters, carry, row, drawn, LANES)
+    assert few.operations < many.operations < 3 * few.operations
+    assert many.memory == 2 * few.memory == 2 * LANES * (1 + 4)  # the summed weights, and records of three numbers
 
 
 @pytest.mark.parametrize(("dtype", "words"), [(jnp.float64, "numbers of type float64"), (jnp.float32, "shape .3, 16.")])
@@ -117,7 +119,7 @@ def test_parameters_that_a_kernel_cannot_hold_are_refused(dtype, words):
     """Double precision, or an axis as long as the particles."""
     parameter = jnp.zeros((3, LANES) if dtype == jnp.float32 else 3, dtype)
     with pytest.raises(UnsupportedError, match=words):
-        operations(lambda p, c, *_: (c + p.sum(), c), parameter, jnp.zeros(LANES, jnp.float32), {}, {}, LANES)
+        tried(lambda p, c, *_: (c + p.sum(), c), parameter, jnp.zeros(LANES, jnp.float32), {}, {}, LANES)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 8])

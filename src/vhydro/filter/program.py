@@ -20,7 +20,7 @@ from vhydro.filter.branches import corrects
 from vhydro.filter.frames import Frame, blocked
 from vhydro.filter.settings import FilterSettings, noise_layout, prepared
 from vhydro.filter.step import filter_step, initial
-from vhydro.fused.kernel import Kernel, UnsupportedError, operations, scan_in_one_kernel
+from vhydro.fused.kernel import Kernel, Trial, UnsupportedError, scan_in_one_kernel, tried
 from vhydro.model import HybridModel
 from vhydro.particles import step_noise
 from vhydro.proposal import Proposal
@@ -72,7 +72,10 @@ def program_of(model: HybridModel, proposal: Proposal | None, settings: FilterSe
         return _scan(f"a kernel computes in float32, this model in {model.dtype}")
     if corrects(model, settings):
         return _scan("linearised branches are corrected between rows; corrected=False leaves them as they are")
-    return _written(_Step.of(prepared(model, settings, jnp.ones((), model.dtype)), proposal, settings))
+    found = _written(_Step.of(prepared(model, settings, jnp.ones((), model.dtype)), proposal, settings))
+    if isinstance(found, Program):
+        return found
+    return Program("kernel", f"{n} particles, {found.operations} operations a row")
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,8 @@ class _Static:
 
 
 @lru_cache(maxsize=128)
-def _written(step: _Step) -> Program:
-    """Whether the step can be written as a kernel: its operations are written down, and nothing is computed."""
+def _written(step: _Step) -> Trial | Program:
+    """What the step needs as a kernel, or why it cannot be one: it is written down, and nothing is computed."""
     settings = step.settings
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in step.shapes]
     arrays = jax.tree.unflatten(step.structure, leaves)
@@ -121,14 +124,14 @@ def _written(step: _Step) -> Program:
 
     try:
         carry, row, noise = jax.eval_shape(once, arrays)
-        count = operations(_function(step.static.tree, settings), arrays, carry, row, noise, settings.count)
+        trial = tried(_function(step.static.tree, settings), arrays, carry, row, noise, settings.count)
     except UnsupportedError as error:
         return _scan(f"this step has {error}, which a kernel cannot do")
     except Exception as error:  # whatever a user's model is made of: the scan can do it, or says what is wrong
         return _scan(f"this step cannot be written as a kernel: {_in_short(error)}")
-    if count > LARGEST_STEP:
-        return _scan(f"a row of {count} operations is too large for a kernel, which takes {LARGEST_STEP} at most")
-    return Program("kernel", f"{settings.count} particles, {count} operations a row")
+    if trial.operations > LARGEST_STEP:
+        return _scan(f"a row of {trial.operations} operations is too large for a kernel: {LARGEST_STEP} at most")
+    return trial
 
 
 def _empty_row(model: HybridModel) -> Frame:
@@ -196,11 +199,13 @@ def kernel_run(model: HybridModel, proposal, settings: FilterSettings, frames: F
     size = min(rows, ROWS)
     arrays, static = eqx.partition((model, proposal), eqx.is_array)
     step, kernel = _function(static, settings), Kernel(warps_of(settings), settings.program == "interpreted")
+    trial = _written(_Step.of(model, proposal, settings))
+    assert isinstance(trial, Trial)
 
     def part(carry, inputs):
         frame, number = inputs
         noise = jax.vmap(lambda t: step_noise(layout, key, t, model.dtype))(number)
-        return scan_in_one_kernel(step, arrays, carry, frame, noise, settings.count, kernel=kernel)
+        return scan_in_one_kernel(step, arrays, carry, frame, noise, settings.count, kernel=kernel, memory=trial.memory)
 
     final, outputs = jax.lax.scan(part, initial(model, settings), blocked((frames, jnp.arange(rows)), rows, size))
     return outputs, final, jnp.zeros((), model.dtype)

@@ -93,7 +93,7 @@ def alike(*values):
     size = next((v.shape for v in values if getattr(v, "shape", ()) != ()), None)
     if size is None:
         return values
-    return tuple(v if getattr(v, "shape", ()) else jnp.broadcast_to(v, size) for v in values)
+    return tuple(v if getattr(v, "shape", ()) else jax.lax.broadcast(v, size) for v in values)
 
 
 NUMPY = {
@@ -187,7 +187,7 @@ def select(inputs: list[Value]) -> Cells:
         for i, option in enumerate(options[1:], start=1):
             on = chosen if chosen.dtype == bool else chosen == i
             full, one, other = alike(on, option, out)
-            out = jnp.where(full, one, other)
+            out = jax.lax.select(full, jnp.asarray(one), jnp.asarray(other))
         return out
 
     out = mapped(apply, [which.values, *(c.values for c in cases)], shape)

@@ -32,10 +32,12 @@ class Kernel(NamedTuple):
     interpret: bool
 
 
-def scan_in_one_kernel(step: Callable, parameters, carry, rows, noise, lanes: int, *, kernel: Kernel):
+def scan_in_one_kernel(
+    step: Callable, parameters, carry, rows, noise, lanes: int, *, kernel: Kernel, memory: int | None = None
+):
     """`jax.lax.scan` of `step(parameters, carry, row, noise) -> (carry, out)` over rows and noise, as one kernel.
 
-    Raises `UnsupportedError` where the step cannot be written so.
+    `memory` is what a trial found, if there was one. Raises `UnsupportedError` where the step cannot be written so.
     """
     length = jax.tree.leaves(rows)[0].shape[0]
     plan = planned(step, parameters, carry, jax.tree.map(_first, rows), jax.tree.map(_first, noise), lanes)
@@ -43,7 +45,7 @@ def scan_in_one_kernel(step: Callable, parameters, carry, rows, noise, lanes: in
     arguments = loop.arguments(known(plan, parameters, rows), carry, noise)
     out = pl.pallas_call(
         partial(_loop_body, loop),
-        out_shape=loop.out_shapes(tried(loop).memory),
+        out_shape=loop.out_shapes(_tried(loop).memory if memory is None else memory),
         compiler_params=triton.CompilerParams(num_warps=kernel.warps, num_stages=1),
         interpret=kernel.interpret,
         name="scan_in_one_kernel",
@@ -51,24 +53,23 @@ def scan_in_one_kernel(step: Callable, parameters, carry, rows, noise, lanes: in
     return jax.tree.unflatten(plan.returned, loop.results(out))
 
 
-def operations(step: Callable, parameters, carry, row, noise, lanes: int) -> int:
-    """How many operations a row takes in a kernel; raises `UnsupportedError` where there can be none."""
-    return tried(_Loop(planned(step, parameters, carry, row, noise, lanes), 1, interpret=True)).operations
-
-
 def _first(x):
     return jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
 
 
 class Trial(NamedTuple):
-    """What a row needs: numbers of memory through which particles read each other, and operations."""
+    """What a row needs in a kernel: numbers of memory through which particles read each other, and operations."""
 
     memory: int
     operations: int
 
 
-def tried(loop: "_Loop") -> Trial:
-    """A row written down without memory, to see what it needs."""
+def tried(step: Callable, parameters, carry, row, noise, lanes: int) -> Trial:
+    """What a row needs in a kernel, without computing it; raises `UnsupportedError` where there can be none."""
+    return _tried(_Loop(planned(step, parameters, carry, row, noise, lanes), 1, interpret=True))
+
+
+def _tried(loop: "_Loop") -> Trial:
     memory = Memory(loop.plan.lanes, barriers=False)
 
     def zero(floats: bool, _: int):
@@ -243,4 +244,4 @@ def _write(leaves: list[Leaf], values: list[Value], lanes: int, refs, t, constan
         records.written(refs[0], t * size, columns, jax.lax.iota(jnp.int32, lanes))
 
 
-__all__ = ["Kernel", "UnsupportedError", "operations", "scan_in_one_kernel"]
+__all__ = ["Kernel", "Trial", "UnsupportedError", "scan_in_one_kernel", "tried"]
