@@ -229,9 +229,7 @@ def main() -> None:
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes, interpreted, on any machine; give --out")
     options = parser.parse_args()
     if jax.default_backend() != "gpu" and not options.rehearse:
-        raise SystemExit(
-            f"This benchmark measures a GPU, and JAX runs on {jax.default_backend()} here: nothing was run."
-        )
+        raise SystemExit(f"This measures a GPU, and JAX runs on {jax.default_backend()} here: nothing was measured.")
     if options.rehearse and options.out == parser.get_default("out"):
         raise SystemExit("A rehearsal measures nothing that may be kept: give another --out.")
     bench = Bench(options.out, options.minutes, options.rehearse)

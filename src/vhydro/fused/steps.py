@@ -95,7 +95,7 @@ def _called(closed, inputs: list[Value], memory: Memory) -> list[Value]:
 
 
 def _either(op: Op, inputs: list[Value], memory: Memory) -> list[Value]:
-    """One of two functions; both leave vectors where one of them does."""
+    """One of two functions, by a condition that all particles share: only that one is done."""
     which, given, branches = as_cells(inputs[0]).values[()], inputs[1:], op.params["branches"]
     if isinstance(which, np.generic):
         return _called(branches[int(which)], given, memory)
