@@ -27,12 +27,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from provenance import provenance
-from vhydro import places, training
+from vhydro import training
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
 from vhydro.episodes import Episode
 from vhydro.occlusion import channel_groups
-from vhydro_audits import support, support_fits, support_records, support_runs
+from vhydro_audits import places, support, support_fits, support_records, support_runs
 from vhydro_audits.store import rounded, write_whole
 from vhydro_audits.support_data import divided, episodes_of, logs_of
 
