@@ -58,9 +58,9 @@ MODEL, LOGS = contact_like(), ragged_logs()
 UNDRIVEN = [episode(log.observations, dt=0.1) for log in LOGS]
 
 
-def both(settings: FilterSettings, proposal: Proposal | None, model=MODEL, logs=LOGS):
+def both(settings: FilterSettings, proposal: Proposal | None, model=MODEL, logs=LOGS, kernel="interpreted"):
     """The beliefs of the scan and those of the kernel."""
-    run = [replace(settings, program=name) for name in ("scan", "interpreted")]
+    run = [replace(settings, program=name) for name in ("scan", kernel)]
     return [filter_episodes(model, logs, key=KEY, proposal=proposal, settings=s) for s in run]
 
 
@@ -107,6 +107,13 @@ def test_the_bootstrap_filter_is_the_scans_over_several_launches(switching_model
     """64 particles, and logs that take three launches of the kernel, the last one not full."""
     monkeypatch.setattr(program, "ROWS", 24)
     alike(*both(bootstrap(particles=64), None, switching_model(dtype=F32), UNDRIVEN))
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="kernels are compiled for GPUs, and there is none here")
+@pytest.mark.parametrize("engine", ["mixture", "drawn", "gaussian"])
+def test_kernels_compiled_for_a_gpu_are_the_scans(engine):
+    settings = FilterSettings(particles=256, engine=engine, corrected=False)
+    alike(*both(settings, GUIDE, kernel="kernel"))
 
 
 # --- when there is no kernel ------------------------------------------------------------------------------------------

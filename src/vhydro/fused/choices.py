@@ -80,6 +80,8 @@ def scattered(op: Op, inputs: list[Value]) -> Value:
             nothing, jnp.asarray(index), numbers, **(op.params | {"update_jaxpr": None, "update_consts": ()})
         )
         chosen = np.asarray(put)
+    if op.name == "scatter-add" and (chosen >= 0).sum() != new.values.size:
+        raise UnsupportedError("several entries added at one place")
 
     def entry(i):
         if chosen[i] < 0:
