@@ -25,8 +25,8 @@ from vhydro.model import HybridModel
 from vhydro.particles import step_noise
 from vhydro.proposal import Proposal
 
-LEAST, MOST = 16, 4096  # particles of one program
-LARGEST_STEP = 9000  # operations of a row, beyond which a kernel would take minutes to compile
+LEAST, MOST = 16, 4096  # particles; with more, one program for a log leaves most of a GPU idle
+LARGEST_STEP = 9000  # operations of a row, beyond which a kernel is taken to compile too long; not measured yet
 ROWS = 256  # filtered by one launch: their random numbers are drawn beforehand
 BY_ITSELF = False  # whether "auto" takes kernels on a GPU; not before `benchmarks/gpu.py` has been run on one
 
