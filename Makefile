@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.jax_cache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench-filter bench-planning bench-path bench-laws bench-audit audit-laws audit-support audit-modes audit-planning pages soak maniskill clean sawyer
+.PHONY: help demo test check format docs bench-filter bench-planning bench-path bench-laws bench-audit bench-gpu audit-laws audit-support audit-modes audit-planning pages soak maniskill clean sawyer
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,6 +62,9 @@ bench-laws: $(READY) ## seconds of one law fit beside PySINDy's STLSQ
 
 bench-audit: $(READY) ## seconds of one cell group of the support audit; DATA=folder for logs of your own
 	$(BIN)/python benchmarks/audit.py $(if $(DATA),--data $(DATA))
+
+bench-gpu: $(READY) ## kernels beside the scan and cuthbert, on a GPU; under eight minutes
+	$(BIN)/python benchmarks/gpu.py
 
 node_modules/axe-core: ## what checks the pages for readers who do not see them
 	npm install --no-save --no-audit --no-fund --silent axe-core

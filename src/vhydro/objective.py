@@ -49,8 +49,8 @@ def estimator_settings(settings: FilterSettings, estimator: Estimator) -> Filter
     """The filter settings that give this estimator's gradient."""
     if estimator not in (*SUMMED, "exact", "fixed"):
         raise ValueError(f"estimator is {estimator!r}; expected 'merged', 'gaussian', 'exact' or 'fixed'.")
-    # A kernel cannot be differentiated.
-    plain = replace(settings, outliers=None, islands=1, history=False, pareto=False, program="scan")
+    plain = replace(settings, outliers=None, islands=1, history=False, pareto=False)
+    plain = replace(plain, program="scan")  # a kernel cannot be differentiated
     if estimator in SUMMED:
         return replace(plain, engine=estimator, corrected=False, gradient="pathwise", exact_modes=False)
     exact = estimator == "exact"

@@ -1,7 +1,8 @@
 """What a population of weighted particles needs: its randomness, resampling and diagnostics."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Literal, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, Shaped
 
-from vhydro.small import running_max, running_sum, total
+from vhydro.small import running_max, running_sum
 
 
 class Draw(NamedTuple):
@@ -236,7 +237,8 @@ def categorical(
 ) -> Int[Array, "*particles"]:
     """The mode at this quantile; a mode of probability 0 is never returned."""
     probability = jnp.exp(log_probability)
-    point, below = uniform * total(probability), jnp.zeros_like(uniform)
+    summed = reduce(add, probability)  # one after the other, as below: otherwise rounding could lead past the last mode
+    point, below = uniform * summed, jnp.zeros_like(uniform)
     mode = jnp.zeros(uniform.shape, jnp.int32)
     for p in probability[:-1]:
         below = below + p

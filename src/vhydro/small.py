@@ -63,7 +63,7 @@ def stacked(parts: Sequence[Float[Array, "..."]]) -> Float[Array, "parts ..."]:
 
 
 def total(values: Float[Array, "rows *particles"]) -> Float[Array, "*particles"]:
-    """The sum over the first axis."""
+    """The sum over the first axis; of numbers alone, which may be one for each particle, by the compiler."""
     few = values.ndim > 1 and 0 < values.shape[0] <= UNROLL
     return reduce(add, values) if few else values.sum(0)
 

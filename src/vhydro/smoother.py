@@ -16,7 +16,8 @@ from vhydro.filter.branches import move, moved_covariance, transition_covariance
 from vhydro.filter.faults import checked
 from vhydro.filter.laws import carrier_of
 from vhydro.filter.merged import Merged, is_separate, likeliest_path, smoothed_moments
-from vhydro.filter.run import Trajectories, batches, frames_of, full, padded_length, prepared, refuse_other_channels
+from vhydro.filter.run import Trajectories, batches, frames_of, full, padded_length, refuse_other_channels
+from vhydro.filter.settings import prepared
 from vhydro.gaussian import factored, factored_log_density, gain_back, log_density
 from vhydro.model import HybridModel
 from vhydro.progress import tell

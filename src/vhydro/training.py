@@ -259,9 +259,8 @@ def ranking_settings(settings: FilterSettings, config: TrainingConfig) -> Filter
     if settings.engine == "merged":
         return settings
     if settings.engine == "gaussian":  # a few branches say as much as many particles
-        branches = max(particles // 4, settings.count)
-        return replace(settings, particles=branches, corrected=True, program="auto")
-    return replace(settings, particles=particles, exact_modes=False, gradient="pathwise", program="auto")
+        return replace(settings, particles=max(particles // 4, settings.count), corrected=True)
+    return replace(settings, particles=particles, exact_modes=False, gradient="pathwise")
 
 
 def fit(

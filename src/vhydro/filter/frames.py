@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -76,3 +77,14 @@ def moments_of(model: HybridModel, particles: Particles) -> Moments:
     if particles.covariance is not None:
         variance = variance + particles.covariance.reshape(-1, weight.shape[0])[:: model.latent + 1] @ weight
     return Moments(mode, mean, variance)
+
+
+def blocked(tree, rows: int, size: int):
+    """(rows, …) -> (blocks, size, …), padded with False and 0."""
+    blocks = -(-rows // size)
+
+    def one(x):
+        padding = [(0, blocks * size - rows)] + [(0, 0)] * (x.ndim - 1)
+        return jnp.pad(x, padding).reshape(blocks, size, *x.shape[1:])
+
+    return jax.tree.map(one, tree)

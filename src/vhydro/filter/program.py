@@ -1,12 +1,14 @@
 """Which program filters a log: one kernel for the whole of it, or XLA's scan over its rows; see `fused`.
 
-A kernel has one program for each log and all of its particles in registers, so that a row costs its arithmetic and no
-launches. It is taken on a GPU, for up to `MOST` particles of a power of two, where the step can be written as vectors
-along the particles; beyond that one program for a log is too little, and the scan is faster (`benchmarks/gpu.py`).
+A kernel has one program of a GPU for each log and all of its particles in registers, so that a row costs its arithmetic
+and no launches. There can be one for up to `MOST` particles, a power of two, where the step can be written as vectors
+along the particles; all else is filtered by the scan, and what ran says why.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,25 +16,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhydro.emission import Observation
-from vhydro.filter.frames import Frame
-from vhydro.filter.settings import FilterSettings, noise_layout
+from vhydro.filter.branches import corrects
+from vhydro.filter.frames import Frame, blocked
+from vhydro.filter.settings import FilterSettings, noise_layout, prepared
 from vhydro.filter.step import filter_step, initial
-from vhydro.fused.kernel import Kernel, UnsupportedError, operations, scan_in_one_kernel
+from vhydro.fused.kernel import Kernel, Trial, UnsupportedError, scan_in_one_kernel, tried
 from vhydro.model import HybridModel
 from vhydro.particles import step_noise
 from vhydro.proposal import Proposal
 
-LEAST, MOST = 16, 4096  # particles of one program
-LARGEST_STEP = 9000  # operations on vectors, beyond which a kernel takes longer to compile than it saves
+LEAST, MOST = 16, 4096  # particles; with more, one program for a log leaves most of a GPU idle
+LARGEST_STEP = 9000  # operations of a row, beyond which a kernel is taken to compile too long; not measured yet
 ROWS = 256  # filtered by one launch: their random numbers are drawn beforehand
+BY_ITSELF = False  # whether "auto" takes kernels on a GPU; not before `benchmarks/gpu.py` has been run on one
+
+Result = TypeVar("Result")
 
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Program:
-    """What ran: one kernel for each log, or the scan, and why not the other."""
+    """What ran, "kernel" or "scan", and why not the other."""
 
-    name: str  # "kernel" or "scan"
+    name: str
     reason: str
 
     def __str__(self) -> str:
@@ -43,36 +49,50 @@ def _scan(reason: str) -> Program:
     return Program("scan", reason)
 
 
+# --- which one --------------------------------------------------------------------------------------------------------
+
+
 def program_of(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> Program:
-    """The program that filters with this model, already prepared for its engine, and why."""
-    asked = settings.program
+    """The program that filters with these, as far as it can be told before anything is compiled, and why."""
+    asked, backend = settings.program, jax.default_backend()
     if asked == "scan":
         return _scan("as asked")
-    backend = jax.default_backend()
-    if asked == "auto" and backend != "gpu":
+    if asked != "interpreted" and backend != "gpu":
         return _scan(f"kernels are written for GPUs, this runs on {backend}")
-    found = _able(model, proposal, settings)
-    if asked != "auto" and found.name != "kernel":
-        raise ValueError(f"program={asked!r} cannot filter with these settings: {found.reason}. Use program='auto'.")
-    if asked == "kernel" and backend != "gpu":
-        raise ValueError(f"program='kernel' needs a GPU, this runs on {backend}. Use program='auto', or 'interpreted'.")
-    return found
-
-
-def _able(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> Program:
+    if asked == "auto" and not BY_ITSELF:
+        return _scan("kernels filter where they are asked for, with program='kernel'")
     n = settings.count
     if settings.engine == "merged":
         return _scan("merged Gaussians have no particles")
-    if n & (n - 1) or n < LEAST:
-        return _scan(f"{n} particles are no power of two from {LEAST} on")
+    if n < LEAST or n & (n - 1):
+        return _scan(f"a kernel has a power of two of particles, at least {LEAST}; these are {n}")
     if n > MOST:
-        return _scan(f"{n} particles are more than one program holds ({MOST})")
+        return _scan(f"a kernel holds at most {MOST} particles; these are {n}")
     if model.dtype != np.float32:
-        return _scan(f"numbers of type {model.dtype}")
-    arrays, static = eqx.partition((model, proposal), eqx.is_array)
-    leaves, structure = jax.tree.flatten(arrays)
-    shapes = tuple((x.shape, np.dtype(x.dtype).name) for x in leaves)
-    return _planned(structure, shapes, _Static(static), settings)
+        return _scan(f"a kernel computes in float32, this model in {model.dtype}")
+    if corrects(model, settings):
+        return _scan("linearised branches are corrected between rows; corrected=False leaves them as they are")
+    found = _written(_Step.of(prepared(model, settings, jnp.ones((), model.dtype)), proposal, settings))
+    if isinstance(found, Program):
+        return found
+    return Program("kernel", f"{n} particles, {found.operations} operations a row")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A filter's step without the numbers of its model: one kernel serves all that have it in common."""
+
+    structure: Any  # of the model's arrays
+    shapes: tuple[tuple[tuple[int, ...], str], ...]
+    static: "_Static"
+    settings: FilterSettings
+
+    @classmethod
+    def of(cls, model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> "_Step":
+        arrays, static = eqx.partition((model, proposal), eqx.is_array)
+        leaves, structure = jax.tree.flatten(arrays)
+        shapes = tuple((x.shape, np.dtype(x.dtype).name) for x in leaves)
+        return cls(structure, shapes, _Static(static), settings)
 
 
 class _Static:
@@ -91,35 +111,75 @@ class _Static:
 
 
 @lru_cache(maxsize=128)
-def _planned(structure, shapes, static: _Static, settings: FilterSettings) -> Program:
-    """Whether the step can be written as a kernel, tried without computing anything."""
-    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
-    arrays = jax.tree.unflatten(structure, leaves)
+def _written(step: _Step) -> Trial | Program:
+    """What the step needs as a kernel, or why it cannot be one: it is written down, and nothing is computed."""
+    settings = step.settings
+    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in step.shapes]
+    arrays = jax.tree.unflatten(step.structure, leaves)
 
     def once(arrays):
-        model, proposal = eqx.combine(arrays, static.tree)
-        row = _row_like(model)
+        model, proposal = eqx.combine(arrays, step.static.tree)
         noise = step_noise(noise_layout(model, proposal, settings), jax.random.key(0), jnp.asarray(0), model.dtype)
-        return initial(model, settings), row, noise
+        return initial(model, settings), _empty_row(model), noise
 
     try:
         carry, row, noise = jax.eval_shape(once, arrays)
-        count = operations(_step(static.tree, settings), arrays, carry, row, noise, settings.count)
+        trial = tried(_function(step.static.tree, settings), arrays, carry, row, noise, settings.count)
     except UnsupportedError as error:
-        return _scan(f"a kernel cannot do {error}")
-    if count > LARGEST_STEP:
-        return _scan(f"a step of {count} operations is too large for a kernel (at most {LARGEST_STEP})")
-    return Program("kernel", f"{settings.count} particles, {count} operations a step")
+        return _scan(f"this step has {error}, which a kernel cannot do")
+    except Exception as error:  # whatever a user's model is made of: the scan can do it, or says what is wrong
+        return _scan(f"this step cannot be written as a kernel: {_in_short(error)}")
+    if trial.operations > LARGEST_STEP:
+        return _scan(f"a row of {trial.operations} operations is too large for a kernel: {LARGEST_STEP} at most")
+    return trial
 
 
-def _row_like(model: HybridModel) -> Frame:
-    channels = len(model.channels)
+def _empty_row(model: HybridModel) -> Frame:
+    channels, false = len(model.channels), jnp.zeros((), bool)
     seen = Observation(jnp.zeros(channels, model.dtype), jnp.zeros(channels, bool))
-    false = jnp.zeros((), bool)
     return Frame(jnp.zeros(model.inputs, model.dtype), seen, jnp.zeros((), model.dtype), false, false)
 
 
-def _step(static, settings: FilterSettings):
+def _in_short(error: Exception) -> str:
+    """The first line of what went wrong."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}{': ' + lines[0][:200] if lines else ''}"
+
+
+# --- running it -------------------------------------------------------------------------------------------------------
+
+_FAILED: dict[_Step, Program] = {}  # kernels that this machine could not compile or run, so that it is tried once
+
+
+def filtered_by(
+    call: Callable[..., Result], model: HybridModel, proposal: Proposal | None, settings: FilterSettings, *logs
+) -> tuple[Result, Program]:
+    """What `call(model, proposal, settings, *logs)` returns, by a kernel if that can be and else by the scan.
+
+    A kernel that does not compile, or fails on this machine, is never the caller's concern: the scan takes over.
+    """
+    program = program_of(model, proposal, settings)
+    if program.name == "kernel":
+        step = _Step.of(model, proposal, settings)
+        program = _FAILED.get(step, program)
+        if program.name == "kernel":
+            asked = replace(settings, program="interpreted" if settings.program == "interpreted" else "kernel")
+            try:
+                return jax.block_until_ready(call(model, proposal, asked, *logs)), program
+            except Exception as error:  # of compilers and drivers, of any kind; what is the caller's fault fails again
+                program = _FAILED[step] = _scan(f"the kernel failed on this machine, {_in_short(error)}")
+    return call(model, proposal, replace(settings, program="scan"), *logs), program
+
+
+def in_kernel(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> bool:
+    """Whether a pure function filters by a kernel: where `filtered_by`, or its caller, asks for one and it can be."""
+    asked = settings.program in ("kernel", "interpreted")
+    return asked and program_of(model, proposal, settings).name == "kernel"
+
+
+def _function(static, settings: FilterSettings):
+    """The filter's step as a function of arrays."""
+
     def step(arrays, carry, frame, noise):
         model, proposal = eqx.combine(arrays, static)
         after, record, moments = filter_step(model, proposal, settings, carry, frame, noise)
@@ -130,29 +190,22 @@ def _step(static, settings: FilterSettings):
 
 def warps_of(settings: FilterSettings) -> int:
     """How many warps share a log's particles: about four particles for every thread."""
-    return int(min(max(settings.count // 128, 1), 16))
+    return min(max(settings.count // 128, 1), 16)
 
 
 def kernel_run(model: HybridModel, proposal, settings: FilterSettings, frames: Frame, key):
-    """Every row in turn, by a kernel: what each step says, the last particles, and no evidence left over."""
+    """Every row in turn, by kernels: what each step says, the last particles, and no evidence left over."""
     rows, layout = frames.valid.shape[0], noise_layout(model, proposal, settings)
     size = min(rows, ROWS)
     arrays, static = eqx.partition((model, proposal), eqx.is_array)
-    step, kernel = _step(static, settings), Kernel(warps_of(settings), settings.program == "interpreted")
+    step, kernel = _function(static, settings), Kernel(warps_of(settings), settings.program == "interpreted")
+    trial = _written(_Step.of(model, proposal, settings))
+    assert isinstance(trial, Trial)
 
     def part(carry, inputs):
         frame, number = inputs
         noise = jax.vmap(lambda t: step_noise(layout, key, t, model.dtype))(number)
-        return scan_in_one_kernel(step, arrays, carry, frame, noise, settings.count, kernel=kernel)
+        return scan_in_one_kernel(step, arrays, carry, frame, noise, settings.count, kernel=kernel, memory=trial.memory)
 
-    blocks = -(-rows // size)
-    inputs = jax.tree.map(
-        lambda x: jnp.pad(x, [(0, blocks * size - rows)] + [(0, 0)] * (x.ndim - 1)).reshape(blocks, size, *x.shape[1:]),
-        (frames, jnp.arange(rows)),
-    )
-    if blocks == 1:
-        final, outputs = part(initial(model, settings), jax.tree.map(lambda x: x[0], inputs))
-        outputs = jax.tree.map(lambda x: x[None], outputs)
-    else:
-        final, outputs = jax.lax.scan(part, initial(model, settings), inputs)
+    final, outputs = jax.lax.scan(part, initial(model, settings), blocked((frames, jnp.arange(rows)), rows, size))
     return outputs, final, jnp.zeros((), model.dtype)

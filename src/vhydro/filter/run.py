@@ -24,14 +24,13 @@ from vhydro.filter.correction import (
     empty_anchor,
     empty_lineages,
 )
-from vhydro.filter.frames import Frame, Moments, Particles, Record
+from vhydro.filter.frames import Frame, Moments, Particles, Record, blocked
 from vhydro.filter.merged import Merged, merged_run
 from vhydro.filter.path import ISLANDS, PathStatement, path_of
 from vhydro.filter.probe import refuse_bad_likelihood
-from vhydro.filter.program import Program, kernel_run, program_of
-from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, refuse_mismatch
+from vhydro.filter.program import Program, filtered_by, in_kernel, kernel_run
+from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, prepared, refuse_mismatch
 from vhydro.filter.step import filter_step, initial
-from vhydro.flow import as_linear
 from vhydro.model import HybridModel
 from vhydro.particles import Draw, step_noise
 from vhydro.progress import tell
@@ -137,37 +136,7 @@ def _run_of(model: HybridModel, proposal: Proposal | None, settings: FilterSetti
         return merged_run
     if corrects(model, settings):
         return _corrected_run
-    return kernel_run if program_of(model, proposal, settings).name == "kernel" else _plain_run
-
-
-def _program(model: HybridModel, proposal: Proposal | None, settings: FilterSettings) -> Program:
-    """What filters these logs, and why."""
-    if corrects(model, settings):
-        if settings.program in ("kernel", "interpreted"):
-            raise ValueError(
-                f"program={settings.program!r} cannot correct linearised branches. Use program='auto', engine='drawn' "
-                "or corrected=False."
-            )
-        return Program("scan", "linearised branches are corrected row by row")
-    return program_of(prepared(model, settings, jnp.ones((), model.dtype)), proposal, settings)
-
-
-def prepared(model: HybridModel, settings: FilterSettings, dt: Float[Array, ""]) -> HybridModel:
-    """The model as its engine wants it: a flow that is linear for this dt as the matrices it is."""
-    if settings.engine != "gaussian" or not model.flow.affine:
-        return model
-    return eqx.tree_at(lambda m: m.flow, model, as_linear(model.flow, dt))
-
-
-def _blocked(tree, rows: int, size: int):
-    """(rows, …) -> (blocks, size, …), padded with False and 0."""
-    blocks = -(-rows // size)
-
-    def blocked(x):
-        padding = [(0, blocks * size - rows)] + [(0, 0)] * (x.ndim - 1)
-        return jnp.pad(x, padding).reshape(blocks, size, *x.shape[1:])
-
-    return jax.tree.map(blocked, tree)
+    return kernel_run if in_kernel(model, proposal, settings) else _plain_run
 
 
 def _joined(x):
@@ -189,7 +158,7 @@ def _plain_run(model: HybridModel, proposal, settings: FilterSettings, frames: F
         noise = jax.vmap(lambda t: step_noise(layout, key, t, model.dtype))(number)
         return jax.lax.scan(step, particles, (frame, noise))
 
-    blocks = _blocked((frames, jnp.arange(rows)), rows, CHUNK)
+    blocks = blocked((frames, jnp.arange(rows)), rows, CHUNK)
     final, outputs = jax.lax.scan(chunk, initial(model, settings), blocks)
     return outputs, final, jnp.zeros((), model.dtype)
 
@@ -239,7 +208,7 @@ def _corrected_run(model: HybridModel, proposal, settings: FilterSettings, frame
         record = record._replace(log_normaliser=record.log_normaliser.at[-1].add(shown))
         return window, ((record, moments, history), log_factor - shown)
 
-    blocks = _blocked((frames, jnp.arange(rows)), rows, WINDOW)
+    blocks = blocked((frames, jnp.arange(rows)), rows, WINDOW)
     start = first_window(model, settings, jax.tree.map(lambda x: x[0], frames))
     window, (outputs, apart) = jax.lax.scan(chunk, start, blocks)
     normal = step_noise(
@@ -429,7 +398,7 @@ def log_evidence(
     if settings.particles == "auto" or settings.islands > 1:
         every = _with_path(model, proposal, settings, episodes, batch, keys)
         return jnp.asarray([out.log_evidence for out in every], model.dtype)
-    return _log_evidence_batch(model, proposal, settings, batch, keys)
+    return filtered_by(_log_evidence_batch, model, proposal, settings, batch, keys)[0]
 
 
 def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch, keys) -> list[Belief]:
@@ -444,15 +413,13 @@ def _with_path(model, proposal, settings: FilterSettings, episodes, batch: Batch
 def _in_parts(model, proposal, settings, episodes, batch: Batch, keys) -> list[Belief]:
     """Every episode filtered, `PART` at a time: so many fill a machine, and it can be told how far this is."""
     count, out = len(episodes), []
-    program = _program(model, proposal, settings)
     if count <= PART or jax.default_backend() != "cpu":  # an accelerator takes all of them
-        return _trimmed(_filtered_batch(model, proposal, settings, batch, keys), episodes, program)
+        return _trimmed(filtered_by(_filtered_batch, model, proposal, settings, batch, keys), episodes)
     tell(STAGE, 0, count)
     for first in range(0, count, PART):
         place = np.minimum(np.arange(first, first + PART), count - 1)  # the last part is filled up: one program for all
         some = jax.tree.map(lambda x, place=place: x[place], (batch, keys))
-        every = _filtered_batch(model, proposal, settings, *some)
-        out += _trimmed(every, episodes[first : first + PART], program)
+        out += _trimmed(filtered_by(_filtered_batch, model, proposal, settings, *some), episodes[first : first + PART])
         tell(STAGE, len(out), count)
     return out
 
@@ -464,8 +431,7 @@ def _by_islands(model, proposal, settings, episodes, batch: Batch, keys, accurac
     repeated = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), batch)
     alone = replace(settings, islands=1)
     copies = [e for e in episodes for _ in range(count)]
-    program = _program(model, proposal, alone)
-    runs = _trimmed(_filtered_batch(model, proposal, alone, repeated, every), copies, program)
+    runs = _trimmed(filtered_by(_filtered_batch, model, proposal, alone, repeated, every), copies)
     wider = corrects(model, settings)
     return [_middle(runs[i * count : (i + 1) * count], settings, accuracy, wider) for i in range(len(episodes))]
 
@@ -503,7 +469,9 @@ def _accurate(model, proposal, settings, episodes, batch: Batch, keys) -> list[B
     return [best[i][0] for i in range(len(episodes))]
 
 
-def _trimmed(out: Belief, episodes: Sequence[Episode], program: Program) -> list[Belief]:
+def _trimmed(done: tuple[Belief, Program], episodes: Sequence[Episode]) -> list[Belief]:
+    """The belief of every episode without the rows that it was padded by, and what ran."""
+    out, program = done
     host = jax.tree.map(np.asarray, out)
 
     def one(i: int, rows: int) -> Belief:

@@ -3,13 +3,16 @@
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import Array, Float
 
 from vhydro.certificate import Gate
 from vhydro.emission import LinearEmission
 from vhydro.filter.merged import is_separate
+from vhydro.flow import as_linear
 from vhydro.model import HybridModel, refuse_not_finite
 from vhydro.particles import RESAMPLERS, Draw, strata
 from vhydro.proposal import Proposal
@@ -34,8 +37,8 @@ class FilterSettings:
     `lookahead`: resample by the closed-form predictive likelihood of the next observation (auxiliary filter).
     `exact_modes`: every particle branches into all modes; their weights are summed, not sampled.
     `gradient`: differentiate along the path of z, or hold the samples fixed (see `objective`).
-    `program`: what the rows are filtered by, a scan or one kernel for each log (see `program`); by itself a kernel on a
-    GPU wherever there can be one. The numbers are the same to rounding.
+    `program`: "kernel" filters each log by one kernel of a GPU where there can be one (see `program`), and by the scan
+    otherwise; the numbers are the same to rounding, and `Belief.program` says what ran and why. "auto" is the scan.
     `soft`: share of the weights in the resampling distribution, the rest uniform; below 1 gradients pass through.
     """
 
@@ -56,7 +59,7 @@ class FilterSettings:
     islands: int = 1  # independent runs whose average is reported, with a statement on the whole path
     accuracy: float = 0.1  # nats of the log evidence, for particles="auto"
     budget: int = 4096  # the most particles, all islands together, for particles="auto"
-    program: str = "auto"  # or "scan", "kernel", "interpreted": a kernel on any machine, slowly
+    program: str = "auto"  # or "scan", "kernel", "interpreted" (a kernel on any machine, slowly, to test it)
 
     def __post_init__(self):
         if self.particles != "auto" and (isinstance(self.particles, str) or self.particles < 1):
@@ -135,6 +138,13 @@ def _can_be_corrected(model: HybridModel) -> bool:
         return True
     with jax.ensure_compile_time_eval():  # a known model inside someone's jit is still known
         return bool((model.noise > LEAST_CORRECTED * model.start_scale).all())
+
+
+def prepared(model: HybridModel, settings: FilterSettings, dt: Float[Array, ""]) -> HybridModel:
+    """The model as its engine wants it: a flow that is linear for this dt as the matrices it is."""
+    if settings.engine != "gaussian" or not model.flow.affine:
+        return model
+    return eqx.tree_at(lambda m: m.flow, model, as_linear(model.flow, dt))
 
 
 def population(model: HybridModel, settings: FilterSettings) -> int:

@@ -17,8 +17,8 @@ from vhydro.filter.exported import PLATFORMS, write_stream
 from vhydro.filter.frames import Frame, Particles
 from vhydro.filter.loop import Loop, Program, Step
 from vhydro.filter.probe import refuse_bad_likelihood
-from vhydro.filter.run import Window, closed_window, first_window, log_units, prepared, reach
-from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, refuse_mismatch
+from vhydro.filter.run import Window, closed_window, first_window, log_units, reach
+from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, prepared, refuse_mismatch
 from vhydro.filter.step import filter_step, initial
 from vhydro.model import HybridModel
 from vhydro.particles import step_noise

@@ -1,1 +1,1 @@
-"""A traced function of many particles as one program of vectors along the particles, for a kernel that loops over time."""
+"""A traced step of many particles as one kernel that loops over time, with all particles in registers."""

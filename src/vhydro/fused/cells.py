@@ -69,7 +69,13 @@ def constant(value: Value) -> np.ndarray | None:
     return np.array([*value.values.flat], value.dtype).reshape(value.values.shape)
 
 
+def full_of(shape: tuple[int, ...], entry) -> np.ndarray:
+    """Cells that all hold this entry; `np.full` would make a Python number of it, of another type."""
+    return filled(shape, [entry] * int(np.prod(shape)))
+
+
 def filled(shape: tuple[int, ...], entries: Iterable[Any]) -> np.ndarray:
+    """Cells that hold these entries."""
     out = np.empty(shape, object)
     for i, entry in zip(np.ndindex(shape), entries, strict=True):
         out[i] = entry
@@ -87,15 +93,15 @@ def alike(*values):
     size = next((v.shape for v in values if getattr(v, "shape", ()) != ()), None)
     if size is None:
         return values
-    return tuple(v if getattr(v, "shape", ()) else jnp.broadcast_to(v, size) for v in values)
+    return tuple(v if getattr(v, "shape", ()) else jax.lax.broadcast(v, size) for v in values)
 
 
 NUMPY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "neg": np.negative,
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil,
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "is_finite": np.isfinite, "log1p": np.log1p,
-    "expm1": np.expm1, "tanh": np.tanh,
+    "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+    "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs, "sign": np.sign,
+    "floor": np.floor, "ceil": np.ceil, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert,
+    "is_finite": np.isfinite, "log1p": np.log1p, "expm1": np.expm1, "tanh": np.tanh,
 }  # fmt: skip
 
 
@@ -116,12 +122,20 @@ def folded(name: str, params: dict, values: tuple) -> Any:
     return None
 
 
+def common_axis(cells: list[Cells]) -> int | None:
+    """The axis that runs along the particles in all of them, or in those that have one."""
+    found = {c.axis for c in cells if c.axis is not None}
+    if len(found) > 1:
+        raise UnsupportedError("particles along two axes of one array")
+    return int(found.pop()) if found else None
+
+
 def elementwise(op, inputs: list[Value]) -> Cells:
     """One primitive, entry by entry."""
     name = op.name
     cells = [as_cells(v) for v in inputs]
     shape = np.broadcast_shapes(*(c.values.shape for c in cells))
-    axis = next((c.axis for c in cells if c.axis is not None), None)
+    axis = common_axis(cells)
 
     def apply(*values):
         known = folded(name, op.params, values)
@@ -132,6 +146,8 @@ def elementwise(op, inputs: list[Value]) -> Cells:
             return simple
         if name == "is_finite":  # no number compares as less
             return jnp.abs(values[0]) < jnp.asarray(np.inf, values[0].dtype)
+        if name == "add_any":
+            return jnp.add(*alike(*values))
         return op.primitive.bind(*map(jnp.asarray, alike(*values)), **op.params)
 
     out = mapped(apply, [c.values for c in cells], shape)
@@ -141,7 +157,7 @@ def elementwise(op, inputs: list[Value]) -> Cells:
 TRUTHS = {"eq", "ne", "lt", "le", "gt", "ge", "is_finite"}
 
 
-def _is(value, number: float) -> bool:
+def _is(value, number: int) -> bool:
     return isinstance(value, np.generic) and bool(value == number)
 
 
@@ -149,10 +165,10 @@ def _simplified(name: str, values: tuple) -> Any:
     """A sum with 0 and a product with 1 are what is left of them; None where there is no such thing."""
     if name == "mul":
         return values[1] if _is(values[0], 1) else values[0] if _is(values[1], 1) else None
-    if name == "add":
+    if name in ("add", "add_any"):
         return values[1] if _is(values[0], 0) else values[0] if _is(values[1], 0) else None
     if name in ("sub", "div"):
-        return values[0] if _is(values[1], 0.0 if name == "sub" else 1.0) else None
+        return values[0] if _is(values[1], 0 if name == "sub" else 1) else None
     return None
 
 
@@ -160,7 +176,7 @@ def select(inputs: list[Value]) -> Cells:
     """The entry that a condition, or a number, chooses."""
     which, *cases = (as_cells(v) for v in inputs)
     shape = np.broadcast_shapes(which.values.shape, *(c.values.shape for c in cases))
-    axis = next((c.axis for c in (which, *cases) if c.axis is not None), None)
+    axis = common_axis([which, *cases])
 
     def apply(chosen, *options):
         if isinstance(chosen, np.generic):
@@ -171,7 +187,7 @@ def select(inputs: list[Value]) -> Cells:
         for i, option in enumerate(options[1:], start=1):
             on = chosen if chosen.dtype == bool else chosen == i
             full, one, other = alike(on, option, out)
-            out = jnp.where(full, one, other)
+            out = jax.lax.select(full, jnp.asarray(one), jnp.asarray(other))
         return out
 
     out = mapped(apply, [which.values, *(c.values for c in cases)], shape)

@@ -1,7 +1,7 @@
 """A traced function as a flat list of operations, divided into what is known beforehand and what is not.
 
-Functions within functions are inlined, so that every operation is a primitive on arrays; those that a kernel does in its
-own way keep their name (`NAMED`). What depends on nothing that is carried from step to step is computed outside the
+Functions within functions are inlined, so that every operation is a primitive on arrays; those that a kernel does in
+its own way keep their name (`NAMED`). What depends on nothing that is carried from step to step is computed outside the
 kernel, for all steps at once: the kernel only reads it.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core
 
 NAMED = ("systematic", "columns_at", "pairs_at")
@@ -69,7 +70,7 @@ def _numbered(aval, avals: list[Any]) -> int:
 
 
 def _constant(value) -> np.ndarray:
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         raise UnsupportedError("a value of the surrounding program is used without being handed over")
     return np.asarray(value)
 
@@ -88,7 +89,7 @@ def _inline(jaxpr, arguments: Sequence[Atom], ops: list[Op], avals: list[Any]) -
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], arguments, strict=True))
 
     def atom(v) -> Atom:
-        return np.asarray(v.val, v.aval.dtype) if isinstance(v, core.Literal) else env[v]
+        return np.asarray(v.val, getattr(v.aval, "dtype", None)) if isinstance(v, core.Literal) else env[v]
 
     for eqn in jaxpr.eqns:
         given = [atom(v) for v in eqn.invars]

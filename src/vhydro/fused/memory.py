@@ -32,7 +32,7 @@ class Memory:
         if getattr(entry, "shape", ()) == ():  # one number for all of them
             return entry * np.asarray(self.lanes, entry.dtype) if name == "reduce_sum" else entry
         if name == "reduce_sum":
-            return jnp.sum(entry)
+            return jnp.sum(entry, dtype=entry.dtype)
         if name == "reduce_max":
             return jnp.max(entry)
         if name == "reduce_min":
@@ -106,11 +106,10 @@ class Memory:
             summed = summed + w
         scale = UNITS / jnp.sum(summed)
         units = [jnp.floor(w * scale + 0.5).astype(jnp.int32) for w in weights]
-        before, sums = None, []
+        before, sums = jnp.int32(0), []
         for u in units:
-            own = jnp.cumsum(u)
-            sums.append((own if before is None else own + before).astype(jnp.float32))
-            before = jnp.sum(u) if before is None else before + jnp.sum(u)
+            sums.append((jnp.cumsum(u, dtype=jnp.int32) + before).astype(jnp.float32))
+            before = before + jnp.sum(u, dtype=jnp.int32)
         many = records.width_of(blocks)
         first = self._kept(sums + [sums[-1]] * (many - blocks))
         most = before.astype(jnp.float32)
@@ -124,15 +123,15 @@ class Memory:
     def _first_above(self, first: int, point, blocks: int):
         """The first entry above each point, of sums that never fall; the last one is."""
         entries, many = blocks * self.lanes, records.width_of(blocks)
-        rounds = int(np.ceil(np.log2(entries)))
+        rounds = np.int32(np.ceil(np.log2(entries)))
 
         def halved(i, low):
-            step = jnp.int32(1) << (np.int32(rounds - 1) - i)
+            step = np.int32(1) << (rounds - np.int32(1) - i)
             at = jnp.minimum(low + (step - 1), np.int32(entries - 1))
             particle, block = self._divided(at, blocks)
             place = particle if block is None else particle * np.int32(many) + block
             (value,) = self._read(first, 1, place)
             return jnp.where(value <= point, low + step, low)
 
-        low = jax.lax.fori_loop(0, rounds, halved, jnp.zeros(self.lanes, jnp.int32))
+        low = jax.lax.fori_loop(np.int32(0), rounds, halved, jnp.zeros(self.lanes, jnp.int32))
         return jnp.minimum(low, np.int32(entries - 1))

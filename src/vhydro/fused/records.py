@@ -13,8 +13,8 @@ import numpy as np
 
 
 def width_of(columns: int) -> int:
-    """The numbers of a record with so many columns."""
-    return 1 << max(columns - 1, 0).bit_length()
+    """The numbers of a record with so many columns; none where there are none."""
+    return 1 << (columns - 1).bit_length() if columns else 0
 
 
 def as_float(column):
@@ -69,6 +69,8 @@ def written(ref, first, columns: list[Any], index) -> None:
 
 def read(ref, first, count: int, index) -> list[Any]:
     """The `count` columns of the records at these indices, as floats."""
+    if not count:
+        return []
     return _unwoven(ref[_places(index, width_of(count)) + first])[:count]
 
 
@@ -83,5 +85,7 @@ def laid_out(arrays: list[Any], leading: int):
 
 def columns_of(memory, count: int, entries: int, leading: int):
     """The columns (…, count, entries) of memory that `written` wrote."""
+    if not count:
+        return jnp.zeros((*memory.shape[:leading], 0, entries))
     records = memory.reshape(*memory.shape[:leading], entries, width_of(count))
     return jnp.swapaxes(records, leading, leading + 1)[(*(slice(None),) * leading, slice(count))]
