@@ -17,6 +17,7 @@ from vhydro.fitted import Fitted, load, load_stream
 from vhydro.fitting import fit
 from vhydro.laws.constants import table
 from vhydro.laws.writing import text
+from vhydro.learning import contact_modes
 from vhydro.modes import path_of
 from vhydro.proposal import amortized_proposal
 from vhydro.storage import ModelFileError, save
@@ -201,6 +202,13 @@ def test_the_report_says_what_was_seen_and_chosen(kept):
     assert ("one mode" in said) == (len(kept.before.names) == 1)
     assert ("calibrated on 1 held-out log" in said) == (kept.kind == "contact")
     assert ("not refined: modes and noise are those" in said) == (kept.kind != "body")
+
+
+@pytest.mark.parametrize(("most", "said"), [(2, True), (3, False)])
+def test_a_fit_says_when_it_took_the_most_modes_it_tries(monkeypatch, most, said):
+    monkeypatch.setattr(contact_modes, "MOST", most)
+    found = fit(made("contact", 5), refine=False, calibrate=False)
+    assert any(f"{most} modes are the most that are tried" in line for line in found.report) == said
 
 
 def test_the_channels_and_the_units_of_the_model_do_not_matter_to_a_log(kept):
