@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from vhydro import storage
 from vhydro.calibration import Calibration
 from vhydro.commanded import CommandedModel
-from vhydro.flow import MechanicalFlow, Reset
+from vhydro.flow import BouncingFlow, MechanicalFlow, Reset
 from vhydro.gap import GapDrive, Geometry
 from vhydro.lagrangian import Friction, Inertia, Lagrangian, Potential, Shape, Surface, Touch
 from vhydro.library import Cosine, Penetration, Sine, polynomial
@@ -84,6 +84,14 @@ def mechanical_flow() -> MechanicalFlow:
     return MechanicalFlow(*arrays, equations=equations, substeps=2)
 
 
+def bouncing_flow() -> BouncingFlow:
+    flight = mechanical_flow()
+    modes, latent, _ = flight.port.shape
+    numbers = [jnp.full(modes, x, jnp.float32) for x in (0.0, 0.8, 1e-3)]
+    axes = (-1, *([0] * (modes - 1)))
+    return BouncingFlow(flight, *numbers, jnp.ones(latent // 2, jnp.float32), axes, (-1.0,) * modes)
+
+
 def reach() -> GapDrive:
     """A kernel's drive that reads the gap between a hand and two bodies."""
     places = jnp.arange(36.0).reshape(2, 3, 6)
@@ -123,6 +131,7 @@ def modules():
         "geometry": reach().geometry,
         "calibrated": calibrated_model(),
         "mechanical": mechanical_flow(),
+        "bouncing": bouncing_flow(),
         "exact": conditioned_proposal(linear),
         "residual": conditioned_proposal(contact, residual=(4,), key=key),
         "amortized": amortized_proposal(contact, hidden=(4, 3), key=key),
@@ -346,7 +355,7 @@ def removed(document, arrays):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (entry("version", 7), "written by a newer format 7; this version reads up to 5; upgrade vhydro"),
+        (entry("version", 7), "written by a newer format 7; this version reads up to 6; upgrade vhydro"),
         (entry("version", 0), "'version': 0"),
         (entry("version", True), "'version': True"),
         (entry("version", "1"), "'version': '1'"),

@@ -352,3 +352,10 @@ def solved(matrix: list[list[Any]], right: list[Any]) -> list[Any]:
         rest = sum((rows[i][j] * out[j] for j in range(i + 1, n)), 0.0)
         out[i] = (right[i] - rest) / rows[i][i]
     return out
+
+
+def follows(form: Lagrangian, theta: Columns, q: Columns, axis: int) -> tuple[Any, ...]:
+    """How all velocities follow an impulse along one position, in units of what it does to that one's own."""
+    unit = [0.0 * q[0] + float(i == axis) for i in range(form.positions)]
+    given = solved(form.mass_matrix(theta, q), unit)
+    return tuple(x / given[axis] for x in given)

@@ -11,11 +11,10 @@ import numpy as np
 from vhydro.lagrangian import Friction, Inertia, LagrangeEntry, Lagrangian, Potential, Shape, Surface, Touch, solved
 from vhydro.laws.as_model import Circumstances, law_model
 from vhydro.laws.held_out import Horizon
-from vhydro.laws.law import Law, Number, finite, law_document, law_of, read_circumstances, read_horizons
+from vhydro.laws.law import Law, Number, finite, read_circumstances, read_horizons
 from vhydro.laws.shooting import followed
 from vhydro.model import HybridModel
 from vhydro.outputs import write_whole
-from vhydro.printable import printable_json
 
 FORMAT = "vhydro equations 1"
 KINDS = {c.__name__: c for c in (Shape, Inertia, Potential, Friction, Surface, Touch)}
@@ -187,24 +186,3 @@ def equations_of(document: dict) -> LagrangeLaw:
     }
     fields: dict[str, Any] = {k: v for k, v in document.items() if k != "format"} | arrays | names | parts
     return LagrangeLaw(**fields)
-
-
-def any_document(law: AnyLaw) -> dict:
-    """A law of either form as JSON can hold it."""
-    return law_document(law) if isinstance(law, Law) else equations_document(law)
-
-
-def any_law_of(document: dict) -> AnyLaw:
-    """The law of either form that was written down."""
-    return equations_of(document) if document.get("format") == FORMAT else law_of(document)
-
-
-def load_law(path: str | Path) -> AnyLaw:
-    """The law that its `save` wrote."""
-    try:
-        return any_law_of(printable_json(json.loads(Path(path).read_text("utf-8"))))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"{path} does not hold a law ({type(error).__name__}: {error}); expected the JSON that `Law.save` "
-            "writes. Save the law again."
-        ) from error
