@@ -155,7 +155,8 @@ class ImpactLaw:
         ]
         bouncing = BouncingFlow(
             flow, *(jnp.asarray(x, jnp.float32) for x in (*arrays, 1 / masses(many))),
-            tuple(-1 if b is None else b.axis for b in surfaces), tuple(1.0 if b is None else b.sign for b in surfaces),
+            axes=tuple(-1 if b is None else b.axis for b in surfaces),
+            signs=tuple(1.0 if b is None else b.sign for b in surfaces),
         )  # fmt: skip
         kernel = mode_kernel(len(surfaces), stay=1 / len(surfaces), drive=self._meets(many)) if self.bounces else None
         return model_of_flow(many, bouncing, channels, kernel=kernel, shaken=self._spread_of_impacts(many))
