@@ -8,7 +8,18 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from vhydro.lagrangian import Friction, Inertia, LagrangeEntry, Lagrangian, Potential, Shape, Surface, Touch, solved
+from vhydro.lagrangian import (
+    Friction,
+    Inertia,
+    LagrangeEntry,
+    Lagrangian,
+    Potential,
+    Remainder,
+    Shape,
+    Surface,
+    Touch,
+    solved,
+)
 from vhydro.laws.as_model import Circumstances, law_model
 from vhydro.laws.held_out import Horizon
 from vhydro.laws.law import Law, Number, finite, read_circumstances, read_horizons
@@ -17,7 +28,7 @@ from vhydro.model import HybridModel
 from vhydro.outputs import write_whole
 
 FORMAT = "vhydro equations 1"
-KINDS = {c.__name__: c for c in (Shape, Inertia, Potential, Friction, Surface, Touch)}
+KINDS = {c.__name__: c for c in (Shape, Inertia, Potential, Friction, Remainder, Surface, Touch)}
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,10 @@ class LagrangeLaw:
             return f"V {t.shape.text(q)}"
         if isinstance(t, Friction):
             return f"friction {t.text(v)}"
+        if isinstance(t, Remainder):
+            return f"remainder {t.text(q, v)}"
+        if e.kind == "speed":
+            return f"s of {v[e.axis]}"
         return f"{self.inputs[e.column]} along {q[e.axis]}" if e.kind == "port" else e.kind
 
     def mass_matrix(self, q: np.ndarray) -> np.ndarray:
@@ -172,7 +187,7 @@ def _built(value: Any) -> Any:
 
 def equations_of(document: dict) -> LagrangeLaw:
     """The equations that `equations_document` wrote down."""
-    form = Lagrangian(**{k: _built(v) for k, v in document["form"].items()})
+    form = Lagrangian(**{k: _built(v) for k, v in document["form"].items()})  # older files have no remainder
     arrays = {name: np.array(document[name]) for name in ("theta", "support")}
     arrays["covariance"] = np.array(document["covariance"], float)
     if not len(form.entries) == len(arrays["theta"]) == len(arrays["support"]) == len(arrays["covariance"]):

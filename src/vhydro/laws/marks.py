@@ -201,16 +201,19 @@ def _vague_equations(found: Estimate, errors: np.ndarray, block: int) -> str:
     """Which inertia, or which spring of a contact, is not known to within half its size; empty where all are."""
     assert isinstance(found.form, Lagrangian)
     for i, e in enumerate(found.form.entries):
-        leading = isinstance(e.term, Inertia) or (e.kind == "stiffness" and e.block == block)
+        leading = isinstance(e.term, Inertia) or e.kind == "speed" or (e.kind == "stiffness" and e.block == block)
         if not (leading and found.support[i]):
             continue
         if not np.isfinite(found.theta[i]):
             return "a coefficient is not finite"
         if errors[i] > VAGUE * abs(found.theta[i]):
-            what = "its spring" if e.kind == "stiffness" else "a term of its inertia"
+            what = {"stiffness": "its spring", "speed": "the speed of its Stribeck friction"}
+            what = what.get(e.kind, "a term of its inertia")
             return f"{what} is {found.theta[i]:.3g} ± {errors[i]:.2g}"
-        if e.kind == "stiffness" and found.theta[i] <= 0:
-            return f"its spring is {found.theta[i]:.3g}, not positive"
+        if e.kind in ("stiffness", "speed") and found.theta[i] <= 0:
+            return (
+                f"its {'spring' if e.kind == 'stiffness' else 'Stribeck speed'} is {found.theta[i]:.3g}, not positive"
+            )
     return ""
 
 

@@ -28,6 +28,14 @@ from vhydro.laws.marks import (
 )
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
+from vhydro.laws.richer import (
+    is_better,
+    is_borne_out,
+    remainder_note,
+    stribeck_estimate,
+    vague_speeds,
+    with_remainder,
+)
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro.library import Custom, Monomial, slope
 
@@ -43,6 +51,7 @@ class LawsConfig:
     shooting: ShootingConfig = field(default_factory=ShootingConfig)
     lasso: LassoConfig = field(default_factory=LassoConfig)
     lagrange: LagrangeConfig = field(default_factory=LagrangeConfig)
+    remainder: bool = False  # whether forces that are not port-Hamiltonian are tried where no other law is borne out
 
 
 def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsConfig()) -> AnyLaw:
@@ -65,7 +74,12 @@ def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Any:
 
 def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
     if config.estimator == "lagrange":
-        return law_of(lagrange_estimate(tracks, problem, config.lagrange), tracks, problem, config)
+        return _equations(tracks, problem, config)
+    if config.remainder:
+        raise ValueError(
+            f"a remainder is asked of the {config.estimator!r} estimator, whose laws are port-Hamiltonian; expected "
+            "estimator='lagrange', which can have one."
+        )
     refuse_library(tracks, problem)
     if config.estimator != "shooting":
         _refuse_coupled_momenta(problem)
@@ -76,6 +90,36 @@ def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
     else:
         found = shooting(tracks, problem, config.shooting)
     return law_of(found, tracks, problem, config)
+
+
+def _equations(tracks: Tracks, problem: Problem, config: LawsConfig) -> LagrangeLaw:
+    """Lagrange's equations, with what more the data insist on."""
+    found = lagrange_estimate(tracks, problem, config.lagrange)
+    law = law_of(found, tracks, problem, config)
+    if config.lagrange.refine and not is_borne_out(law, found):
+        richer = stribeck_estimate(found, tracks, config.lagrange.shooting)
+        if richer is not None and (vague := vague_speeds(richer)):
+            moving = [m for m in range(len(problem.modes)) if m not in found.form.resting]
+            law = replace(law, problems=(*law.problems, *((m, vague) for m in moving)))
+        elif richer is not None:
+            other = law_of(richer, tracks, problem, config)
+            if not config.held_out or _predicts_better(other, law):
+                found, law = richer, other
+    if not config.remainder or is_borne_out(law, found):
+        return law
+    richer = lagrange_estimate(tracks, problem, config.lagrange, with_remainder)
+    other = law_of(richer, tracks, problem, config)
+    kept = any(other.support[i] for i in other.form.of("remainder"))
+    insist = is_better(richer, found) and (not config.held_out or _predicts_better(other, law))
+    if not (kept and insist):
+        return law
+    return replace(other, notes=(*other.notes, remainder_note(other, tracks)))
+
+
+def _predicts_better(law: LagrangeLaw, other: LagrangeLaw) -> bool:
+    """Whether a law errs less in held-out windows; one that could not be followed there errs more than any."""
+    mine, its = (max((h.excess for h in one.held_out), default=np.inf) for one in (law, other))
+    return mine < its
 
 
 def _lasso_estimate(tracks: Tracks, problem: Problem, config: LassoConfig) -> Estimate:
