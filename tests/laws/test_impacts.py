@@ -206,3 +206,12 @@ def test_surfaces_of_a_bodys_points_are_no_model():
         law.as_model()
     with pytest.raises(ValueError, match="points of a body"):
         law.simulate(np.zeros(2), np.zeros((1, 1)), DT)
+
+
+def test_logs_that_hold_no_flight_are_refused_in_words():
+    recording = thrown()[1]
+    few = Recording(recording.positions[:, :6], recording.actions[:, :5], recording.modes[:, :6], DT)
+    with pytest.raises(ValueError, match="have 6 samples; expected more"):
+        impact_law(few, problem(), CONFIG)
+    with pytest.raises(ValueError, match="height of every point at every sample"):
+        impact_law(recording, problem(), CONFIG, points=np.zeros((2, 3, 8)))

@@ -17,7 +17,7 @@ from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Number
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
-from vhydro.laws.recover import LawsConfig, recover
+from vhydro.laws.recover import LawsConfig, recover, refuse_unfit
 from vhydro.laws.smoothing import local_polynomial, sensor_noise
 
 EACH_SIDE = (8, 12)  # samples of a parabola: where noise is small, and where it is not
@@ -55,7 +55,14 @@ def impact_law(
     Impacts are sought along every position, or along `points` (episodes, times, points): heights of what may touch
     down, such as the corners of a body, of which the lowest is the one that does. The modes are not looked at.
     """
-    valid = recording.modes.sum(-1) > 0
+    valid, told = recording.modes.sum(-1) > 0, replace(problem, modes=("flight",))
+    coupled = config.estimator == "lagrange"
+    refuse_unfit(recording._replace(modes=valid[..., None] * 1.0), told, config.shooting.bump, coupled=coupled)
+    if points is not None and points.shape[:2] != recording.positions.shape[:2]:
+        raise ValueError(
+            f"the points have shape {points.shape}; expected (episodes, times, points) with {valid.shape} first. "
+            "Give the height of every point at every sample."
+        )
     columns = [*np.moveaxis(recording.positions, -1, 0)] if points is None else [*np.moveaxis(points, -1, 0)]
     jumps = [found_impacts(np.where(valid, x, np.nan), recording.dt) for x in columns]
     if points is not None:
@@ -65,7 +72,7 @@ def impact_law(
     # What is not flight is hidden: noise is then that of flights, and no smoothing reaches across an impact.
     positions = np.where(flying[..., None], recording.positions, np.nan)
     flights = recording._replace(positions=positions, modes=flying[..., None] * 1.0)
-    flight = recover(flights, replace(problem, modes=("flight",)), config)
+    flight = recover(flights, told, config)
     bounces: list[Bounce] = []
     if points is None:
         for axis, one in enumerate(jumps):

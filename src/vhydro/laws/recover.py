@@ -1,5 +1,6 @@
 """Laws from a recording: one door to the three estimators."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from vhydro.laws.marks import (
     problems_of,
     uncertain,
     unpredicted,
+    without_giving_friction,
     without_negative_friction,
 )
 from vhydro.laws.problem import Problem
@@ -40,6 +42,7 @@ from vhydro.laws.tracks import Tracks, prepared
 from vhydro.library import Custom, Monomial, slope
 
 Estimator = Literal["shooting", "weak", "lasso", "lagrange"]
+LEAST_SIZE, LARGEST_SIZE = 1e-30, 1e30  # of positions
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,21 @@ def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsCon
     """The law of every mode. A mode that the data do not identify is marked so, with the reason."""
     bump = 0 if config.estimator == "lasso" else config.shooting.bump
     refuse_unfit(recording, problem, bump, coupled=config.estimator == "lagrange")
-    return recover_from(prepared(recording, problem), problem, config)
+    with determined():
+        return _recovered(prepared(recording, problem), problem, config)
 
 
 def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Any:
     """The same, from a recording that is ready: a `Law`, or a `LagrangeLaw` where that is what is asked for."""
-    try:
+    with determined():
         return _recovered(tracks, problem, config)
+
+
+@contextmanager
+def determined():
+    """Raises in words where arithmetic fails inside, for then the data do not determine a law."""
+    try:
+        yield
     except (np.linalg.LinAlgError, ZeroDivisionError, FloatingPointError) as error:
         raise ValueError(
             f"these data do not determine a law ({type(error).__name__}: {error}); expected motions that tell the "
@@ -142,10 +153,12 @@ def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig
     shooting = config.lagrange.shooting if config.estimator == "lagrange" else config.shooting
     odd = sorted_modes.unexplained
     if isinstance(found.form, Lagrangian):
-        odd = tuple(m for m in odd if m not in {b.mode for b in found.form.blocks})
-        theta, negative = found.theta, []
-        if not positive_masses(found.form, theta, tracks):
-            negative = [(m, "its inertia is not positive everywhere") for m in range(len(problem.modes))]
+        form = found.form
+        odd = tuple(m for m in odd if m not in {b.mode for b in form.blocks})
+        found, negative = without_giving_friction(found)
+        theta = found.theta
+        if not positive_masses(form, theta, tracks):
+            negative += [(m, "its inertia is not positive everywhere") for m in range(len(problem.modes))]
     else:
         theta, negative = without_negative_friction(found)
     doubts = [*problems_of(found, tracks, problem, shooting.lengths[0], odd), *negative]
@@ -209,6 +222,12 @@ def refuse_unfit(recording: Recording, problem: Problem, bump: int = 0, *, coupl
         )
     for i in range(n):
         seen = positions[..., i][np.isfinite(positions[..., i])]
+        size = float(np.abs(seen).max(initial=0.0))
+        if size and not LEAST_SIZE < size < LARGEST_SIZE:
+            raise ValueError(
+                f"position {problem.coordinates[i]!r} reaches {size:.3g}; expected a size between {LEAST_SIZE:g} and "
+                f"{LARGEST_SIZE:g}, whose powers are numbers. Give it in another unit."
+            )
         if seen.size < FEWEST_SAMPLES or np.std(seen) <= 1e-12 * max(1.0, np.abs(seen).max()):
             raise ValueError(
                 f"position {problem.coordinates[i]!r} is seen {seen.size} times and varies by "
