@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from vhydro import storage
 from vhydro.calibration import Calibration
 from vhydro.commanded import CommandedModel
-from vhydro.flow import MechanicalFlow, Reset
+from vhydro.flow import BouncingFlow, MechanicalFlow, Reset
 from vhydro.gap import GapDrive, Geometry
-from vhydro.lagrangian import Friction, Inertia, Lagrangian, Potential, Shape, Surface, Touch
+from vhydro.lagrangian import Friction, Inertia, Lagrangian, Potential, Remainder, Shape, Surface, Touch
 from vhydro.library import Cosine, Penetration, Sine, polynomial
 from vhydro.model import (
     axis_emission,
@@ -77,11 +77,19 @@ def mechanical_flow() -> MechanicalFlow:
     equations = Lagrangian(
         2, 1, 0, (Inertia(0, 0, flat), Inertia(1, 1, flat), Inertia(0, 1, angle)), (Potential(Shape((2, 0))),),
         (Friction("viscous", 0), Friction("Coulomb", 0, 1)), (Touch(1, Surface(0, "above", 1)),),
-        (1.0, None, None), (None, None), ((1.0,), (0.0,)), (0.01, 0.02),
+        (1.0, None, None), (None, None), ((1.0,), (0.0,)), (0.01, 0.02), remainder=(Remainder(0, flat),),
     )  # fmt: skip
     count = len(equations.entries)
     arrays = jnp.arange(1.0, count + 1), jnp.array([[0.0], [1.0]]), jnp.ones(2), jnp.ones((2, 4, 1))
     return MechanicalFlow(*arrays, equations=equations, substeps=2)
+
+
+def bouncing_flow() -> BouncingFlow:
+    flight = mechanical_flow()
+    modes, latent, _ = flight.port.shape
+    numbers = [jnp.full(modes, x, jnp.float32) for x in (0.0, 0.8, 1e-3)]
+    axes = (-1, *([0] * (modes - 1)))
+    return BouncingFlow(flight, *numbers, jnp.ones(latent // 2, jnp.float32), axes, (-1.0,) * modes)
 
 
 def reach() -> GapDrive:
@@ -123,6 +131,7 @@ def modules():
         "geometry": reach().geometry,
         "calibrated": calibrated_model(),
         "mechanical": mechanical_flow(),
+        "bouncing": bouncing_flow(),
         "exact": conditioned_proposal(linear),
         "residual": conditioned_proposal(contact, residual=(4,), key=key),
         "amortized": amortized_proposal(contact, hidden=(4, 3), key=key),
@@ -194,7 +203,8 @@ def outcome(path, data, reader=load):
 def test_every_known_class_is_tried(modules):
     parts = (*modules.values(), *TERMS, modules["calibrated"].calibration)
     equations = modules["mechanical"].equations
-    kept = (equations, *equations.inertia, *equations.potential, *equations.friction, *equations.blocks)
+    kept = (equations, *equations.inertia, *equations.potential, *equations.friction, *equations.remainder)
+    kept += equations.blocks
     kept += (equations.inertia[0].shape, equations.blocks[0].guard)
     tried = {type(m).__name__ for m in (*parts, *kept)}
     assert tried == set(storage.KNOWN)
@@ -346,7 +356,7 @@ def removed(document, arrays):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (entry("version", 7), "written by a newer format 7; this version reads up to 5; upgrade vhydro"),
+        (entry("version", 7), "written by a newer format 7; this version reads up to 6; upgrade vhydro"),
         (entry("version", 0), "'version': 0"),
         (entry("version", True), "'version': True"),
         (entry("version", "1"), "'version': '1'"),
@@ -418,6 +428,22 @@ def test_a_calibration_from_before_episodes_were_counted_promises_nothing(folder
     assert_same(found, {"model": replace(model, calibration=expected), "calibration": expected})
     np.testing.assert_array_equal(found["calibration"].guaranteed_up_to(), 0)
     assert "differs in ['episodes']" in refusal(folder, signed(document, arrays))
+
+
+def test_equations_from_before_stribeck_friction_have_none(folder, modules):
+    """Fields of terms within terms are filled in too."""
+    flow = modules["mechanical"]
+    plain = replace(flow, equations=replace(flow.equations, remainder=()))
+    save(folder / "now", flow=plain)
+    data = (folder / "now").read_bytes()
+    arrays, document = safetensors.numpy.load(data), document_of(data)
+    fields = document["nodes"]["flow"]["fields"]["equations"]["fields"]
+    del fields["remainder"]
+    for node in fields["friction"]["tuple"]:
+        del node["fields"]["speed"]
+    found = outcome(folder / "older", signed({**document, "version": 5}, arrays)).parts
+    assert_same(found, {"flow": plain})
+    assert "differs in" in refusal(folder, signed(document, arrays))
 
 
 def older_without(name):

@@ -21,7 +21,8 @@ from vhydro.filter.merged import is_separate
 from vhydro.filter.settings import as_record
 from vhydro.intervals import intervals, reading_moments
 from vhydro.laws.as_model import masses
-from vhydro.laws.lagrange_law import AnyLaw, any_document, any_law_of
+from vhydro.laws.files import any_document, any_law_of
+from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Law
 from vhydro.laws.mechanics import mechanics_laws
 from vhydro.learning.coasting import Coasting, coasting_of

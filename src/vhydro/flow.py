@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from vhydro.lagrangian import Lagrangian
+from vhydro.bouncing import Rebound, rebounded
+from vhydro.lagrangian import Lagrangian, follows
 from vhydro.library import Library, Monomial, values
 from vhydro.network import Network
 from vhydro.small import matvec, over, pick, product, stacked
@@ -124,6 +125,10 @@ class PortHamiltonianFlow(eqx.Module):
         """How far a unit of each input moves every mode in one step, to first order."""
         return self.port * dt
 
+    def pushed(self, axis: int, z: Float[Array, "latent *particles"]) -> tuple[float, ...]:
+        """How all momenta follow an impulse that changes one of them by 1."""
+        return tuple(float(i == axis) for i in range(z.shape[0] // 2))
+
     @property
     def affine(self) -> bool:
         """Whether a step is an affine map of z: the energy is quadratic, whatever its coefficients."""
@@ -225,9 +230,80 @@ class MechanicalFlow(eqx.Module):
         """About how far a unit of each input moves every mode in one step."""
         return self.port * dt
 
+    def pushed(self, axis: int, z: Float[Array, "latent *particles"]) -> tuple[Array, ...]:
+        """How all velocities follow an impulse along a position that changes its own velocity by 1."""
+        n = self.equations.positions
+        return follows(self.equations, tuple(self.parameters), tuple(z[:n]), axis)
+
     @property
     def affine(self) -> bool:
         return False
+
+
+class BouncingFlow(eqx.Module):
+    """A flow in some of whose modes z bounces off a surface within the step; where it meets none it flies on.
+
+    `axes` says of every mode along which position its surface lies, −1 of one without.
+    """
+
+    flight: PortHamiltonianFlow | MechanicalFlow
+    place: Float[Array, "modes"]
+    restitution: Float[Array, "modes"]
+    slow: Float[Array, "modes"]  # velocities that count as none
+    light: Float[Array, "positions"]  # what turns the second half of z into velocities
+    axes: tuple[int, ...] = eqx.field(static=True)
+    signs: tuple[float, ...] = eqx.field(static=True)  # 1 of a ceiling, −1 of a floor
+
+    @property
+    def port(self) -> Float[Array, "modes latent inputs"]:
+        return self.flight.port
+
+    @property
+    def substeps(self) -> int:
+        return self.flight.substeps
+
+    @property
+    def affine(self) -> bool:
+        return False
+
+    def _bounced(self, mode: int, start, flown, dt) -> Float[Array, "latent *particles"]:
+        """Where a step in a mode ends that would end at `flown` if it met nothing."""
+        axis = self.axes[mode]
+        if axis < 0:
+            return flown
+        surface = Rebound(axis, self.signs[mode], self.place[mode], self.restitution[mode], self.slow[mode])
+        pushed = self.flight.pushed(axis, flown)
+        return stacked(rebounded(surface, self.light[axis], pushed, tuple(start), tuple(flown), dt))
+
+    def step(
+        self, starts: Float[Array, "modes latent *particles"], action: Float[Array, "inputs ..."], dt: Float[Array, ""]
+    ) -> Float[Array, "modes latent *particles"]:
+        """Where each mode takes its own start in one step of length dt."""
+        flown = self.flight.step(starts, action, dt)
+        return jnp.stack([self._bounced(m, starts[m], end, dt) for m, end in enumerate(flown)])
+
+    def jacobian(self, starts, ends, action, dt) -> Float[Array, "modes latent latent particles"]:  # noqa: ARG002
+        """How much every mode's end moves with its start, through its bounce."""
+        return _slopes(lambda z: self.step(z, action, dt), starts, 1)
+
+    def step_in(self, mode, start, action, dt) -> Float[Array, "latent *particles"]:
+        """Where each particle's own mode takes it."""
+        flown = self.flight.step_in(mode, start, action, dt)
+        return pick(jnp.stack([self._bounced(m, start, flown, dt) for m in range(len(self.axes))]), mode)
+
+    def jacobian_in(self, mode, start, end, action, dt) -> Float[Array, "latent latent particles"]:  # noqa: ARG002
+        """`jacobian` of each particle's own mode."""
+        return _slopes(lambda z: self.step_in(mode, z, action, dt), start, 0)
+
+    def push(self, dt: Float[Array, ""]) -> Float[Array, "modes latent inputs"]:
+        """About how far a unit of each input moves every mode in one step."""
+        return self.flight.push(dt)
+
+
+def _slopes(moved: Callable, z, axis: int):
+    """The derivative of a map at z, whose coordinates are along `axis`."""
+    units = [jnp.zeros_like(z).at[(slice(None),) * axis + (j,)].set(1.0) for j in range(z.shape[axis])]
+    return jnp.stack([jax.jvp(moved, (z,), (unit,))[1] for unit in units], axis=axis + 1)
 
 
 class LinearFlow(eqx.Module):
@@ -328,4 +404,4 @@ def kept_momenta(
     return pick(reset.starts(before, jnp.ones_like(z)), mode)
 
 
-Flow = PortHamiltonianFlow | MechanicalFlow | LinearFlow
+Flow = PortHamiltonianFlow | MechanicalFlow | LinearFlow | BouncingFlow

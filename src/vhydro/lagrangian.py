@@ -133,32 +133,69 @@ class Touch:
 
 @dataclass(frozen=True)
 class Friction:
-    """A force against a velocity, or against the difference of two: `c u`, `c sign u` or `c |u| u`."""
+    """A force against a velocity, or against the difference of two: `c u`, `c sign u`, `c |u| u`, `c sign u e^−|u|/s`.
 
-    kind: Literal["viscous", "Coulomb", "quadratic"]
+    The last is Stribeck's, what dry friction is more at a standstill than in motion; its s is a parameter of its own.
+    """
+
+    kind: Literal["viscous", "Coulomb", "quadratic", "Stribeck"]
     axis: int
     other: int | None = None
+    speed: float | None = None  # of Stribeck's: where the search for s began
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether it changes its sign at once where the velocity does."""
+        return self.kind in ("Coulomb", "Stribeck")
 
     @property
     def weights(self) -> tuple[tuple[int, float], ...]:
         return ((self.axis, 1.0),) if self.other is None else ((self.axis, 1.0), (self.other, -1.0))
 
-    def force(self, v: Columns, creep: Sequence[float]) -> Any:
+    def along(self, v: Columns) -> Any:
+        """The velocity that it acts against."""
+        return v[self.axis] if self.other is None else v[self.axis] - v[self.other]
+
+    def force(self, v: Columns, creep: Sequence[float], speed: Any = None) -> Any:
         """What its parameter is multiplied by; below `creep` a velocity counts as none, gradually."""
-        u = v[self.axis] if self.other is None else v[self.axis] - v[self.other]
+        u = self.along(v)
         of = np if isinstance(u, np.ndarray | float) else jnp
         if self.kind == "viscous":
             return u
         if self.kind == "quadratic":
             return of.abs(u) * u
-        return u / of.sqrt(u * u + creep[self.axis] ** 2)
+        sign = u / of.sqrt(u * u + creep[self.axis] ** 2)
+        return sign if self.kind == "Coulomb" else sign * self.fading(u, self.speed if speed is None else speed)
 
-    def text(self, names: Sequence[str], *, latex: bool = False) -> str:
+    def fading(self, u: Any, speed: Any) -> Any:
+        """`e^−|u|/s`."""
+        of = np if isinstance(u, np.ndarray | float) else jnp
+        return of.exp(-of.abs(u) / speed)
+
+    def text(self, names: Sequence[str], *, latex: bool = False, speed: str = "s") -> str:
         u = names[self.axis] if self.other is None else f"({names[self.axis]} - {names[self.other]})"
         plain = u.strip("()")
         sign = f"\\operatorname{{sign}}({plain})" if latex else f"sign({plain})"
-        out = {"viscous": u, "Coulomb": sign, "quadratic": f"|{plain}| {u}"}[self.kind]
+        fades = f"{sign} e^{{-|{plain}|/{speed}}}" if latex else f"{sign} exp(−|{plain}|/{speed})"
+        out = {"viscous": u, "Coulomb": sign, "quadratic": f"|{plain}| {u}", "Stribeck": fades}[self.kind]
         return out if latex else out.replace(" - ", " − ")
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """`shape(q) v^power` against the motion along one position, of either sign: what no port-Hamiltonian law has."""
+
+    axis: int
+    shape: Shape
+    power: int = 1
+
+    def value(self, q: Columns, v: Columns) -> Any:
+        """What its parameter is multiplied by."""
+        return self.shape.value(q) * v[self.axis] ** self.power
+
+    def text(self, q: Sequence[str], v: Sequence[str], *, latex: bool = False) -> str:
+        u = v[self.axis] if self.power == 1 else f"{v[self.axis]}^{self.power}"
+        return f"{self.shape.text(q, latex=latex)} {u}".strip()
 
 
 @dataclass(frozen=True)
@@ -177,17 +214,17 @@ class Potential:
     shape: Shape
 
 
-LagrangeTerm = Inertia | Potential | Friction
+LagrangeTerm = Inertia | Potential | Friction | Remainder
 
 
 class LagrangeEntry(NamedTuple):
     """One parameter."""
 
-    kind: Literal["inertia", "potential", "friction", "port", "stiffness", "damping", "place"]
+    kind: Literal["inertia", "potential", "friction", "speed", "remainder", "port", "stiffness", "damping", "place"]
     block: int = -1  # of a contact
     term: LagrangeTerm | None = None
-    axis: int = 0  # of a port …
-    column: int = 0  # … and its input
+    axis: int = 0  # of a port, or of the friction that a speed is of …
+    column: int = 0  # … and the port's input
     is_kinetic: bool = False
 
 
@@ -207,14 +244,17 @@ class Lagrangian:
     known_port: tuple[tuple[float | None, ...], ...]  # rows of the positions
     creep: tuple[float, ...]  # velocities that count as none for Coulomb friction
     resting: tuple[int, ...] = ()
-    dry: tuple[int, ...] = ()  # entries of Coulomb friction that are switched where a velocity reverses; others creep
+    dry: tuple[int, ...] = ()  # entries of dry friction that are switched where a velocity reverses; others creep
     additive: bool = True
+    remainder: tuple[Remainder, ...] = ()  # offered only where it was asked for
 
     @cached_property
     def entries(self) -> tuple[LagrangeEntry, ...]:
         out = [LagrangeEntry("inertia", term=t) for t in self.inertia]
         out += [LagrangeEntry("potential", term=t) for t in self.potential]
         out += [LagrangeEntry("friction", term=t) for t in self.friction]
+        out += [LagrangeEntry("speed", axis=t.axis) for t in self.friction if t.kind == "Stribeck"]
+        out += [LagrangeEntry("remainder", term=t) for t in self.remainder]
         axes = range(self.positions)
         out += [LagrangeEntry("port", axis=i, column=j) for i in axes for j in range(self.inputs)]
         for b in range(len(self.blocks)):
@@ -227,9 +267,17 @@ class Lagrangian:
         return {e.block: i for i, e in enumerate(self.entries) if e.kind == "place"}
 
     @cached_property
+    def speeds(self) -> dict[int, int]:
+        """Where the speed of every Stribeck friction stands among the entries, by where the friction does."""
+        first = len(self.inertia) + len(self.potential)
+        which = [first + i for i, t in enumerate(self.friction) if t.kind == "Stribeck"]
+        return {i: first + len(self.friction) + k for k, i in enumerate(which)}
+
+    @cached_property
     def known(self) -> np.ndarray:
         """The value of every entry that is known beforehand; NaN of the others."""
         given = [*self.known_inertia, *(None for _ in self.potential), *self.known_friction]
+        given += [None] * (len(self.speeds) + len(self.remainder))
         given += [x for row in self.known_port for x in row]
         given += [None] * (3 * len(self.blocks))
         return np.array([np.nan if x is None else x for x in given], float)
@@ -243,7 +291,7 @@ class Lagrangian:
     def optional(self) -> np.ndarray:
         """Which entries the equations may do without."""
         own = {t for t in self.inertia if t.row == t.column and self._alone(t)}
-        kinds = ("inertia", "potential", "friction", "port", "damping")
+        kinds = ("inertia", "potential", "friction", "remainder", "port", "damping")
         return np.array([e.kind in kinds and e.term not in own for e in self.entries]) & self.free
 
     def _alone(self, term: Inertia) -> bool:
@@ -277,10 +325,11 @@ class Lagrangian:
                 for axis in range(n):
                     out[axis] = out[axis] - c * t.shape.slope(q, axis)
             elif isinstance(t, Friction):
-                switched = i in self.dry and len(on) > len(self.blocks)
-                felt = c * (self._direction(i, on) if switched else t.force(v, self.creep))
+                felt = c * self._rubbed(i, t, theta, on, v)
                 for axis, w in t.weights:
                     out[axis] = out[axis] - w * felt
+            elif isinstance(t, Remainder):
+                out[t.axis] = out[t.axis] - c * t.value(q, v)
             elif e.kind == "port":
                 out[e.axis] = out[e.axis] + c * action[e.column]
         for b, block in enumerate(self.blocks):
@@ -293,13 +342,21 @@ class Lagrangian:
     @cached_property
     def switches(self) -> tuple[Surface | Reversal, ...]:
         """Everything that is on or off as things move: contacts, then the directions of dry friction."""
-        rubs = [self.entries[i].term for i in self.dry]
-        ways = [Reversal(self.positions, t.axis, t.other) for t in rubs if isinstance(t, Friction)]
-        return (*(b.guard for b in self.blocks), *ways)
+        return (*(b.guard for b in self.blocks), *(Reversal(self.positions, *way) for way in self._ways))
 
-    def _direction(self, index: int, on: Columns) -> Any:
-        """Which way dry friction acts, by its switch: 1 or −1."""
-        return 2.0 * on[len(self.blocks) + self.dry.index(index)] - 1.0
+    @cached_property
+    def _ways(self) -> tuple[tuple[int, int | None], ...]:
+        """The velocities whose reversals switch dry friction: one may have several terms of it."""
+        rubs = [self.entries[i].term for i in self.dry]
+        return tuple(dict.fromkeys((t.axis, t.other) for t in rubs if isinstance(t, Friction)))
+
+    def _rubbed(self, index: int, t: Friction, theta: Columns, on: Columns, v: Columns) -> Any:
+        """What a friction's parameter is multiplied by; which way a dry one acts is what its switch says."""
+        speed = theta[self.speeds[index]] if index in self.speeds else None
+        if index not in self.dry or len(on) <= len(self.blocks):
+            return t.force(v, self.creep, speed)
+        way = 2.0 * on[len(self.blocks) + self._ways.index((t.axis, t.other))] - 1.0
+        return way if speed is None else way * t.fading(t.along(v), speed)
 
     def _add_bent(self, out: list, m: Any, t: Inertia, q: Columns, v: Columns) -> None:
         """What one term of M adds beside the accelerations: `½ ∂(vᵀ M v)/∂q − Ṁ v`."""
@@ -332,7 +389,7 @@ class Lagrangian:
         dry = [
             float(theta[i]) / self.creep[e.term.axis]
             for i, e in enumerate(self.entries)
-            if isinstance(e.term, Friction) and e.term.kind == "Coulomb" and i not in self.dry
+            if isinstance(e.term, Friction) and e.term.is_dry and i not in self.dry
         ]
         # Dry friction only slows things down: a step may be five times as long as for a spring.
         return float(max(np.sqrt(max([*springs, 0.0]) / lightest), 0.2 * max([*dry, 0.0]) / lightest))
@@ -352,3 +409,10 @@ def solved(matrix: list[list[Any]], right: list[Any]) -> list[Any]:
         rest = sum((rows[i][j] * out[j] for j in range(i + 1, n)), 0.0)
         out[i] = (right[i] - rest) / rows[i][i]
     return out
+
+
+def follows(form: Lagrangian, theta: Columns, q: Columns, axis: int) -> tuple[Any, ...]:
+    """How all velocities follow an impulse along one position, in units of what it does to that one's own."""
+    unit = [0.0 * q[0] + float(i == axis) for i in range(form.positions)]
+    given = solved(form.mass_matrix(theta, q), unit)
+    return tuple(x / given[axis] for x in given)

@@ -23,7 +23,7 @@ from jaxtyping import AbstractArray
 from vhydro import calibration, commanded, emission, flow, gap, lagrangian, library, model, network, proposal, sensors
 from vhydro.outputs import unfinished
 
-VERSION = 5  # of the format; raise it when a known class, its fields or the layout change
+VERSION = 6  # of the format; raise it when a known class, its fields or the layout change
 MODEL = model.HybridModel | model.ModeKernel | network.Network | gap.GapDrive | gap.Geometry | flow.Flow | flow.Reset
 SENSORS = emission.LinearEmission | emission.NetworkEmission | sensors.StudentEmission | sensors.RangeBearingEmission
 TERMS = library.Term | lagrangian.Lagrangian | lagrangian.LagrangeTerm | lagrangian.Shape | lagrangian.Surface
@@ -139,12 +139,14 @@ def _node(value: Any, name: str, arrays: Named) -> Any:
     raise ValueError(f"{name} is a {type(value).__name__}; expected a jax array, plain value or {[*KNOWN]}.")
 
 
-# Fields that a class has had since a version; in older files they are None.
+# Fields that a class has had since a version; in older files they are None, or empty.
 SINCE = {
     3: {"HybridModel": ("calibration",)},
     4: {"HybridModel": ("noise_lower", "outliers"), "LinearEmission": ("noise_lower",), "Calibration": ("episodes",)},
     5: {"HybridModel": ("roughness",)},
+    6: {"Friction": ("speed",), "Lagrangian": ("remainder",)},
 }
+EMPTY = {"remainder": {"tuple": []}}
 
 
 def _current(node: Any, version: int) -> Any:
@@ -153,7 +155,9 @@ def _current(node: Any, version: int) -> Any:
         case {"class": str(kind), "fields": dict(inner)}:
             added = (name for since, classes in SINCE.items() if version < since for name in classes.get(kind, ()))
             known = {name: _current(value, version) for name, value in inner.items()}
-            return {**node, "fields": {**dict.fromkeys(added), **known}}
+            return {**node, "fields": {name: EMPTY.get(name) for name in added} | known}
+        case {"tuple": list(items)}:
+            return {"tuple": [_current(item, version) for item in items]}
     return node
 
 

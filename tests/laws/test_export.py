@@ -7,23 +7,26 @@ import subprocess
 import numpy as np
 import pytest
 
-from vhydro.lagrangian import Lagrangian, Surface, Touch
+from vhydro.lagrangian import Friction, Lagrangian, Surface, Touch
 from vhydro.laws import LagrangeLaw, Law, Problem, candidates
 from vhydro.laws.export import c_code, numpy_code
 from vhydro.laws.form import form_of
 from vhydro.laws.lagrange_weak import lagrange_candidates
+from vhydro.laws.richer import remainder_candidates
 from vhydro_audits.laws_truth import true_law
 
 
 def equations() -> LagrangeLaw:
-    """Every candidate of a length and an angle at once, with a contact."""
+    """Every candidate of a length and an angle at once, with a contact, Stribeck friction and a remainder."""
     terms = lagrange_candidates(("length", "angle"))
+    terms = terms._replace(friction=(*terms.friction, Friction("Stribeck", 0, None, 0.3)))
     form = Lagrangian(
         2, 1, 0, *terms, (Touch(1, Surface(0, "above")),), (None,) * len(terms.inertia), (None,) * len(terms.friction),
-        ((1.0,), (None,)), (1e-9, 1e-9),
+        ((1.0,), (None,)), (1e-9, 1e-9), remainder=remainder_candidates(2),
     )  # fmt: skip
     theta = np.random.default_rng(0).normal(scale=0.05, size=len(form.entries))
     theta[[i for i, t in enumerate(form.inertia) if t.row == t.column and t.shape.constant]] = 2.0, 3.0
+    theta[[*form.speeds.values()]] = 0.3
     names = ("x", "angle", "v_x", "v_angle"), ("m", "rad", "m/s", "rad/s"), ("force",), ("free", "wall")
     every = np.ones(len(theta), bool)
     return LagrangeLaw(*names, form, theta, every, np.zeros(2 * (len(theta),)), "lagrange")

@@ -41,6 +41,13 @@ def test_modes_in_which_nothing_moves_are_at_rest():
     assert at_rest(modes, 0 * speed + 1.0, np.array([1e-3])) == ()
 
 
+def test_an_impact_is_not_at_rest_for_passing_through_it():
+    """A few samples, slow ones: it passes through zero speed and does not stay there."""
+    speed = np.concatenate([np.full(40, -2.0), [-0.04, -0.02, 0.02, 0.04], np.full(40, 1.6), np.zeros(40)])
+    mode = np.concatenate([np.zeros(40), np.ones(4), np.zeros(40), np.full(40, 2)]).astype(int)
+    assert at_rest(one_hot(mode[None], 3), speed[None, :, None], np.array([1e-3])) == (2,)
+
+
 def moving(episodes: int = 4, times: int = 500) -> Smooth:
     t = np.arange(times) * 0.01 + np.arange(episodes)[:, None]
     q = np.stack([np.sin(3 * t), np.cos(2 * t)], -1)

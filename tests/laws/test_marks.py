@@ -1,13 +1,16 @@
 """Marks: a law whose own errors are wide, or that was bent by noise, is not called identified."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
+from law_logs import coupled_law
 
 from vhydro.laws import LawsConfig, Problem, Recording, candidates, recover
-from vhydro.laws.estimate import sorted_by_motion, weak_estimate
+from vhydro.laws.estimate import Estimate, sorted_by_motion, weak_estimate
 from vhydro.laws.held_out import FURTHER_EXCESS, NOT_REFINED, Horizon
-from vhydro.laws.marks import UNSURE, uncertain, unpredicted
+from vhydro.laws.marks import UNSURE, inherited, problems_of, uncertain, unpredicted, without_giving_friction
 from vhydro.laws.recover import law_of
 from vhydro.laws.tracks import prepared
 from vhydro.systems import Puck, simulate
@@ -64,3 +67,37 @@ def test_a_weak_law_that_noise_has_bent_is_marked_in_every_mode(puck):
     recording = Recording(tracks.positions + noisy, tracks.actions, tracks.modes, tracks.dt)
     law = recover(recording, problem, WEAK)
     assert {law.status(mode) for mode in range(3)} == {"unidentified"}
+
+
+def test_a_vague_base_mass_is_a_mark_of_every_mode_that_adds_to_it(puck):
+    tracks, problem, found = puck
+    mass = next(i for i, e in enumerate(found.form.entries) if e.is_kinetic)
+    wide = found.covariance.copy()
+    wide[mass, mass] = (0.8 * found.theta[mass]) ** 2
+    doubts = dict(problems_of(found._replace(covariance=wide), tracks, problem, 0, ()))
+    assert set(doubts) == {0, 1, 2}
+    assert all("a coefficient of its energy" in why for why in doubts.values())
+
+
+def test_friction_of_lagranges_equations_never_gives_energy():
+    """Below 0 within its error it is left out; by more than noise its mode is marked too."""
+    law = coupled_law()
+    theta, (first, second) = law.theta.copy(), law.form.of("friction")
+    theta[[first, second]] = -0.1, -0.5
+    spread = np.zeros_like(law.covariance)
+    spread[first, first], spread[second, second] = 0.1**2, 0.1**2
+    kept, doubts = without_giving_friction(Estimate(law.form, theta, law.support, spread, 1.0))
+    assert (kept.theta[[first, second]] == 0).all()
+    assert not kept.support[[first, second]].any()
+    assert [(mode, "-0.5 ± 0.1, which would give energy" in why) for mode, why in doubts] == [(0, True)]
+
+
+def test_a_mode_without_anything_of_its_own_shares_the_doubts_of_the_base(puck):
+    """A direction of Lagrange's equations is the base's law once more; what rests has none."""
+    _, problem, _ = puck
+    law = coupled_law()
+    form = replace(law.form, resting=(2,))
+    found = Estimate(form, law.theta, law.support, law.covariance, 1.0)
+    ((mode, why),) = inherited(found, [(0, "its mass is vague")], problem)
+    assert mode == 1
+    assert "shares parameters with free" in why

@@ -12,15 +12,16 @@ from oracles.oscillator import FRICTION, MASS, STIFFNESS
 from vhydro.laws.constants import constants
 from vhydro.laws.estimate import ShootingConfig, shot
 from vhydro.laws.form import form_of
-from vhydro.laws.problem import Problem
+from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
-from vhydro.laws.recover import FEWEST_SAMPLES, LawsConfig, recover, refuse_unfit
+from vhydro.laws.recover import FEWEST_SAMPLES, LawsConfig, determined, recover, refuse_unfit
 from vhydro.laws.tracks import prepared
-from vhydro.library import Custom, Library
+from vhydro.library import Custom, Library, Monomial
 from vhydro_audits.laws_truth import problem_of
 
 SHOOTING = LawsConfig(shooting=ShootingConfig(lengths=(60, 240)))
 WEAK, LASSO = LawsConfig(estimator="weak"), LawsConfig(estimator="lasso")
+LAGRANGE = LawsConfig(estimator="lagrange")
 
 
 def outcome(recording: Recording, problem: Problem, config: LawsConfig) -> str:
@@ -142,6 +143,7 @@ BAD_RECORDINGS = {
     "actions have shape": GOOD._replace(actions=GOOD.actions[:, :-1]),
     "dt is 0": GOOD._replace(dt=0.0),
     "dt is nan": GOOD._replace(dt=float("nan")),
+    "in another unit": GOOD._replace(positions=1e200 * GOOD.positions),
 }
 
 
@@ -168,9 +170,10 @@ def test_something_must_have_the_unit_of_force():
     refuse_unfit(GOOD, replace(unknown, dissipation=np.array([1.0])))
 
 
-@pytest.mark.parametrize("config", [SHOOTING, WEAK, LASSO], ids=lambda c: c.estimator)
-def test_an_input_that_never_varies_gives_no_mass(config):
-    assert "force" in outcome(GOOD._replace(actions=0 * GOOD.actions), swing_problem(), config)
+@pytest.mark.parametrize("config", [SHOOTING, WEAK, LASSO, LAGRANGE], ids=lambda c: c.estimator)
+@pytest.mark.parametrize("value", [0.0, 0.7])
+def test_an_input_that_never_varies_gives_no_mass(config, value):
+    assert "ever varies" in outcome(GOOD._replace(actions=0 * GOOD.actions + value), swing_problem(), config)
 
 
 @pytest.mark.parametrize("config", [SHOOTING, WEAK], ids=lambda c: c.estimator)
@@ -217,3 +220,27 @@ def test_a_term_with_a_pole_on_the_data_is_named():
     at_zero = GOOD._replace(positions=np.where(np.abs(GOOD.positions) < 0.01, 0.0, GOOD.positions))
     inverse = Custom(lambda z: 1 / z[0], "1/q")
     assert "1/q" in outcome(at_zero, swing_problem((KINETIC, SQUARE, inverse)), WEAK)
+
+
+@pytest.mark.parametrize("config", [WEAK, LASSO], ids=lambda c: c.estimator)
+def test_a_product_of_two_momenta_is_refused_where_it_cannot_be_found(config):
+    library = (*candidates(("length", "length")), Monomial((0, 0, 1, 1)))
+    names = ("x", "y", "p", "r"), ("m",) * 4, ("force",), ("all",)
+    told = Problem(*names, library, np.full(2, np.nan), np.array([[0.0], [0.0], [1.0], [1.0]]))
+    both = np.concatenate([GOOD.positions, GOOD.positions[:, ::-1]], -1)
+    with pytest.raises(ValueError, match="'p r', a coupled inertia.*estimator='lagrange'"):
+        recover(GOOD._replace(positions=both), told, config)
+
+
+@pytest.mark.parametrize("config", [SHOOTING, WEAK, LASSO], ids=lambda c: c.estimator)
+def test_a_term_of_ones_own_that_depends_on_momenta_is_refused(config):
+    """It would act, and be missing from the equation of the position."""
+    own = Custom(lambda z: z[0] * z[1], "q p")
+    with pytest.raises(ValueError, match="'q p' depends on momenta"):
+        recover(GOOD, swing_problem((KINETIC, SQUARE, own)), config)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, np.linalg.LinAlgError, FloatingPointError])
+def test_arithmetic_that_fails_inside_is_said_in_words(error):
+    with pytest.raises(ValueError, match="do not determine a law.*Leave terms out"), determined():
+        raise error("inside")

@@ -20,7 +20,8 @@ from vhydro.commands.segment import BESIDE, SegmentCommand
 from vhydro.data.inspection import Inspection, Quantity
 from vhydro.fitted import Fitted
 from vhydro.laws.constants import Constant, constants
-from vhydro.laws.lagrange_law import AnyLaw, any_document
+from vhydro.laws.files import any_document
+from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Law
 from vhydro.laws.writing import text
 from vhydro.planning import Plan, Proof

@@ -1,10 +1,13 @@
 """Laws: for every contact mode, a short port-Hamiltonian equation a person can read, with its constants measured."""
 
+from vhydro.laws.bounces import ImpactLaw
 from vhydro.laws.chain import ChainConfig, Chained, chain
 from vhydro.laws.constants import Constant, constants, table
 from vhydro.laws.estimate import ShootingConfig
+from vhydro.laws.files import load_law
+from vhydro.laws.impacts import impact_law
 from vhydro.laws.lagrange import LagrangeConfig
-from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw, load_law
+from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
 from vhydro.laws.law import Law, Number
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
@@ -16,6 +19,7 @@ __all__ = [
     "ChainConfig",
     "Chained",
     "Constant",
+    "ImpactLaw",
     "LagrangeConfig",
     "LagrangeLaw",
     "Law",
@@ -27,6 +31,7 @@ __all__ = [
     "candidates",
     "chain",
     "constants",
+    "impact_law",
     "latex",
     "load_law",
     "recover",

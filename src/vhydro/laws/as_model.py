@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from vhydro.flow import MechanicalFlow, PortHamiltonianFlow, Reset
+from vhydro.flow import Flow, MechanicalFlow, PortHamiltonianFlow, Reset
 from vhydro.lagrangian import Lagrangian
 from vhydro.laws.shooting import substeps
 from vhydro.library import Library, Monomial, Penetration, Term, polynomial
-from vhydro.model import HybridModel, axis_emission, hybrid_model, mode_kernel, port_hamiltonian
+from vhydro.model import HybridModel, ModeKernel, axis_emission, hybrid_model, mode_kernel, port_hamiltonian
 from vhydro.network import Network
 
 SURE = 4.0  # nats by which a surface or a direction speaks for its mode, and against it on the other side
@@ -55,15 +55,28 @@ class Scales(NamedTuple):
 
 def law_model(law: Any, channels: tuple[str, ...] | None = None) -> HybridModel:
     """The hybrid model of a law, its positions read by these channels; those of the law's names if not given."""
-    seen = _circumstances(law)
-    n, modes = law.positions, len(law.modes)
-    scales = _scales(law, seen)
+    seen = circumstances(law)
+    return model_of_flow(law, law_flow(law, substeps=substeps(creeping(law), law.theta, seen.dt)), channels)
+
+
+def model_of_flow(
+    law: Any,
+    flow: Flow,
+    channels: tuple[str, ...] | None,
+    *,
+    kernel: ModeKernel | None = None,
+    shaken: np.ndarray | None = None,
+) -> HybridModel:
+    """A law's hybrid model around its vector field; `shaken` (modes, coordinates) is noise beside the law's own."""
+    seen, n, modes = circumstances(law), law.positions, len(law.modes)
+    scales = scales_of(law, seen)
     loose = np.tile(np.concatenate([0.2 * scales.noise, scales.loose]), (modes, 1))
     loose[list(law.form.resting)] *= STILL
+    loose = loose if shaken is None else np.hypot(loose, shaken)
     chance, mean, scale = _start(law, seen, scales)
     return hybrid_model(
-        mode_kernel(modes, stay=STAY, drive=_guards(law, seen, scales)),
-        law_flow(law, substeps=substeps(_creeping(law), law.theta, seen.dt)),
+        kernel or mode_kernel(modes, stay=STAY, drive=_guards(law, seen, scales)),
+        flow,
         axis_emission(2 * n, range(n), noise=scales.noise, noise_floor=scales.floor),
         noise=np.maximum(loose, 2 * scales.floor),
         reset=_stops(law),
@@ -75,7 +88,7 @@ def law_model(law: Any, channels: tuple[str, ...] | None = None) -> HybridModel:
     )
 
 
-def _creeping(law: Any) -> Any:
+def creeping(law: Any) -> Any:
     """The form as a model follows it: dry friction creeps there."""
     return replace(law.form, dry=()) if isinstance(law.form, Lagrangian) else law.form
 
@@ -90,7 +103,7 @@ def equations_flow(law: Any, *, substeps: int, dtype=jnp.float32) -> MechanicalF
     push = np.array([[law.theta[form.of("port")[i * form.inputs + j]] for j in range(form.inputs)] for i in range(n)])
     port = np.concatenate([np.zeros((n, form.inputs)), np.linalg.solve(law.mass_matrix(middle), push.reshape(n, -1))])
     arrays = [jnp.asarray(x, dtype) for x in (law.theta, on, moves, moves[:, None, None] * port)]
-    return MechanicalFlow(*arrays, equations=_creeping(law), substeps=substeps)
+    return MechanicalFlow(*arrays, equations=creeping(law), substeps=substeps)
 
 
 def law_flow(law: Any, *, substeps: int = 1, dtype=jnp.float32) -> PortHamiltonianFlow | MechanicalFlow:
@@ -122,7 +135,8 @@ def law_flow(law: Any, *, substeps: int = 1, dtype=jnp.float32) -> PortHamiltoni
     )  # fmt: skip
 
 
-def _circumstances(law: Any) -> Circumstances:
+def circumstances(law: Any) -> Circumstances:
+    """How a law was measured, if it says so."""
     if law.circumstances is None:
         raise ValueError(
             "the law does not say how it was measured, as laws of older files; expected its sensor noise and spreads. "
@@ -131,7 +145,7 @@ def _circumstances(law: Any) -> Circumstances:
     return law.circumstances
 
 
-def _scales(law: Any, seen: Circumstances) -> Scales:
+def scales_of(law: Any, seen: Circumstances) -> Scales:
     position, velocity = np.array(seen.position_spread), np.array(seen.velocity_spread)
     mass = masses(law)
     spread = np.concatenate([position, mass * velocity])

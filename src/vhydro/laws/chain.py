@@ -19,7 +19,7 @@ from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
 from vhydro.laws.proposals import ProposalConfig
 from vhydro.laws.recording import Recording
-from vhydro.laws.recover import FEWEST_SAMPLES, LawsConfig, law_of, recover_from, refuse_unfit
+from vhydro.laws.recover import FEWEST_SAMPLES, LawsConfig, determined, law_of, recover_from, refuse_unfit
 from vhydro.laws.segmenting import Segmented, segmented
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro.model import HybridModel
@@ -62,7 +62,8 @@ def chain(recording: Recording, problem: Problem, config: ChainConfig = ChainCon
 
     Mode 0 is the base law's; contacts follow in the order of their places, then directions, then rests.
     """
-    found = find_modes(recording, problem, config, seed=seed)
+    with determined():
+        found = find_modes(recording, problem, config, seed=seed)
     law = law_of_modes(found, problem, config.laws)
     return Chained(law, found.tracks.modes, found.smoothed, found.proposals)
 

@@ -1,4 +1,4 @@
-"""Laws as functions for a controller: C or Python that needs nothing but sine, cosine and absolute values.
+"""Laws as functions for a controller: C or Python that needs nothing but sine, cosine, exponential and absolute value.
 
 `accelerations(mode, q, v, u, a)` writes how fast velocities change in a mode, from positions, velocities and inputs, in
 the law's units. Masses are solved for by elimination, which for a positive definite M needs no pivots.
@@ -7,7 +7,7 @@ the law's units. Masses are solved for by elimination, which for a positive defi
 from collections.abc import Sequence
 from math import perm
 
-from vhydro.lagrangian import Friction, Inertia, Potential
+from vhydro.lagrangian import Friction, Inertia, Potential, Remainder
 from vhydro.laws.as_model import masses
 from vhydro.laws.form import is_kinetic, momentum_degree
 from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
@@ -41,7 +41,7 @@ def numpy_code(law: AnyLaw) -> str:
     n = law.positions
     lines = [
         *_comment(law, "# "),
-        "from math import cos, fabs, sin  # of NumPy, where arrays are given",
+        "from math import cos, exp, fabs, sin  # of NumPy, where arrays are given",
         "",
         "",
         "def accelerations(mode, q, v, u):",
@@ -109,8 +109,12 @@ def _of_equations(law: LagrangeLaw, mode: int) -> list[str]:
         elif isinstance(t, Friction):
             u = v[t.axis] if t.other is None else f"({v[t.axis]} - {v[t.other]})"
             small = f"fabs({u}) + 1e-12"
-            felt = {"viscous": u, "quadratic": f"fabs({u}) * {u}", "Coulomb": f"({u} / ({small}))"}[t.kind]
+            felt = {"viscous": u, "quadratic": f"fabs({u}) * {u}"}.get(t.kind, f"({u} / ({small}))")
+            if i in form.speeds:
+                felt += f" * exp(-fabs({u}) / {float(law.theta[form.speeds[i]])!r})"
             out += [_add(f"F[{k}]", -w * c, felt) for k, w in t.weights]
+        elif isinstance(t, Remainder):
+            out.append(_add(f"F[{t.axis}]", -c, t.shape.code(q), *([v[t.axis]] * t.power)))
         elif e.kind == "port":
             out.append(_add(f"F[{e.axis}]", c, f"u[{e.column}]"))
     contact = law.contact(mode)

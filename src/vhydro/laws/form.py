@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 
-from vhydro.lagrangian import Lagrangian
+from vhydro.lagrangian import Lagrangian, Reversal
 from vhydro.laws.problem import Problem
 from vhydro.library import Library, Monomial, Penetration, Term
 
@@ -67,6 +67,7 @@ class Form:
     resting: tuple[int, ...] = ()  # modes in which nothing moves
     additive: bool = True  # a block is added to the base law; otherwise it stands in its place
     known_masses: tuple[float | None, ...] = ()  # None where estimated; empty: all are
+    ways: tuple[Reversal | None, ...] = ()  # the direction that turns every block on, in simulation; empty: none does
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

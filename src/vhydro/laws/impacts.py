@@ -6,17 +6,18 @@ surface, where small bounces go unseen. Every jump is then read again with that 
 those before.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import chi2
 
+from vhydro.laws.bounces import Bounce, ImpactLaw
 from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Number
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
-from vhydro.laws.recover import LawsConfig, recover
+from vhydro.laws.recover import LawsConfig, recover, refuse_unfit
 from vhydro.laws.smoothing import local_polynomial, sensor_noise
 
 EACH_SIDE = (8, 12)  # samples of a parabola: where noise is small, and where it is not
@@ -42,99 +43,6 @@ class Impacts(NamedTuple):
     error: np.ndarray  # (impacts,): standard error of a velocity
 
 
-@dataclass(frozen=True)
-class Bounce:
-    """One surface that things bounce off: `v ← −restitution v` at its place."""
-
-    axis: int
-    side: str  # below: a floor; above: a ceiling
-    restitution: Number
-    place: Number
-    impacts: int
-    middle_half: tuple[float, float]  # of single impacts' restitutions
-    excess: float | None  # of held-out impacts' speeds, nine in ten, over what noise leaves; None: not checked
-    problem: str = ""  # why it is not identified
-
-    @property
-    def identified(self) -> bool:
-        return not self.problem
-
-
-@dataclass(frozen=True)
-class ImpactLaw:
-    """A law of flight and the surfaces it bounces off."""
-
-    flight: AnyLaw
-    bounces: tuple[Bounce, ...]
-
-    def __str__(self) -> str:
-        return f"{self.flight}\n{bounces_text(self)}"
-
-    def simulate(
-        self, start: np.ndarray, actions: np.ndarray, dt: float, *, substeps: int = 4, slow: float = 0.02
-    ) -> np.ndarray:
-        """Positions and velocities (steps + 1, coordinates) from a start, through every bounce.
-
-        What leaves a surface more slowly than `slow` (in units of velocity) stays on it until it is lifted.
-        """
-        n, h = self.flight.positions, dt / substeps
-        out = [np.asarray(start, float)]
-        for action in np.asarray(actions, float):
-            z = out[-1].copy()
-            for _ in range(substeps):
-                z = self._step(z, action, h, slow)
-            out.append(z)
-        return np.array(out).reshape(-1, 2 * n)
-
-    def _rate(self, z: np.ndarray, action: np.ndarray) -> np.ndarray:
-        n = self.flight.positions
-        return np.concatenate([z[n:], self.flight.acceleration(0, z[None, :n], z[None, n:], action[None])[0]])
-
-    def _flown(self, z: np.ndarray, action: np.ndarray, h: float) -> np.ndarray:
-        k1 = self._rate(z, action)
-        k2 = self._rate(z + 0.5 * h * k1, action)
-        k3 = self._rate(z + 0.5 * h * k2, action)
-        return z + h / 6 * (k1 + 2 * k2 + 2 * k3 + self._rate(z + h * k3, action))
-
-    def _step(self, z: np.ndarray, action: np.ndarray, h: float, slow: float) -> np.ndarray:
-        n = self.flight.positions
-        after = self._flown(z, action, h)
-        for bounce in self.bounces:
-            sign = -1.0 if bounce.side == "below" else 1.0
-            if sign * (after[bounce.axis] - bounce.place.value) <= 0:
-                continue
-            low, high = 0.0, h  # when it meets the surface
-            for _ in range(30):
-                middle = 0.5 * (low + high)
-                past = sign * (self._flown(z, action, middle)[bounce.axis] - bounce.place.value) > 0
-                low, high = (low, middle) if past else (middle, high)
-            met = self._flown(z, action, low)
-            met[bounce.axis] = bounce.place.value
-            met[n + bounce.axis] *= -bounce.restitution.value
-            if abs(met[n + bounce.axis]) < slow:
-                met[n + bounce.axis] = 0.0
-                return met
-            return self._flown(met, action, h - low)
-        return after
-
-
-def bounces_text(law: ImpactLaw) -> str:
-    """What happens at every surface, in words."""
-    names, lines = law.flight.coordinates, []
-    for b in law.bounces:
-        low, high = b.restitution.interval
-        mark = "" if b.identified else f" (unidentified: {b.problem})"
-        what = f"{'floor' if b.side == 'below' else 'ceiling'} at {names[b.axis]} = {b.place.value:.5g}{mark}"
-        lines += [
-            what,
-            f"  velocity ← −{b.restitution.value:.4g} velocity   [{low:.4g}, {high:.4g}], {b.impacts} impacts, "
-            f"middle half {b.middle_half[0]:.3g} … {b.middle_half[1]:.3g}",
-        ]
-        if b.excess is not None:
-            lines.append(f"  held-out impacts, nine in ten: {b.excess:.3g} times what noise leaves")
-    return "\n".join(lines or ["no impact was found"]) + "\n"
-
-
 def impact_law(
     recording: Recording,
     problem: Problem,
@@ -147,7 +55,14 @@ def impact_law(
     Impacts are sought along every position, or along `points` (episodes, times, points): heights of what may touch
     down, such as the corners of a body, of which the lowest is the one that does. The modes are not looked at.
     """
-    valid = recording.modes.sum(-1) > 0
+    valid, told = recording.modes.sum(-1) > 0, replace(problem, modes=("flight",))
+    coupled = config.estimator == "lagrange"
+    refuse_unfit(recording._replace(modes=valid[..., None] * 1.0), told, config.shooting.bump, coupled=coupled)
+    if points is not None and points.shape[:2] != recording.positions.shape[:2]:
+        raise ValueError(
+            f"the points have shape {points.shape}; expected (episodes, times, points) with {valid.shape} first. "
+            "Give the height of every point at every sample."
+        )
     columns = [*np.moveaxis(recording.positions, -1, 0)] if points is None else [*np.moveaxis(points, -1, 0)]
     jumps = [found_impacts(np.where(valid, x, np.nan), recording.dt) for x in columns]
     if points is not None:
@@ -157,7 +72,7 @@ def impact_law(
     # What is not flight is hidden: noise is then that of flights, and no smoothing reaches across an impact.
     positions = np.where(flying[..., None], recording.positions, np.nan)
     flights = recording._replace(positions=positions, modes=flying[..., None] * 1.0)
-    flight = recover(flights, replace(problem, modes=("flight",)), config)
+    flight = recover(flights, told, config)
     bounces: list[Bounce] = []
     if points is None:
         for axis, one in enumerate(jumps):
@@ -166,7 +81,7 @@ def impact_law(
     else:
         every = Impacts(*(np.concatenate(parts) for parts in zip(*jumps, strict=True)))
         bounces += _bounces(every, 0, recording.positions.shape[0])
-    return ImpactLaw(flight, tuple(bounces))
+    return ImpactLaw(flight, tuple(bounces), points is not None)
 
 
 def found_impacts(track: np.ndarray, dt: float) -> Impacts:

@@ -1,5 +1,6 @@
 """Lagrange's equations from a recording: weak form, support by BIC, then multiple shooting on positions."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -100,7 +101,7 @@ def surfaces_of(tracks: Tracks, sorted_modes: Sorted, base: int) -> dict[int, Su
     """The surface of every mode that has one: along a position, or along the difference of two of the same unit."""
     out, weights = {}, steady(tracks.modes)
     for mode in range(tracks.modes.shape[-1]):
-        if mode == base or mode in sorted_modes.resting:
+        if mode == base or mode in sorted_modes.resting or not weights[..., mode].any():
             continue
         found = surface_of(weights[..., mode], tracks.smooth.position, tracks.smooth.velocity)
         if found is not None:
@@ -158,10 +159,13 @@ def in_places(form: Lagrangian, theta: np.ndarray) -> np.ndarray:
     return out
 
 
-def lagrange_estimate(tracks: Tracks, problem: Problem, config: LagrangeConfig) -> Estimate:
-    """The equations of motion of all modes."""
+def lagrange_estimate(
+    tracks: Tracks, problem: Problem, config: LagrangeConfig, changed: Callable[[Lagrangian], Lagrangian] | None = None
+) -> Estimate:
+    """The equations of motion of all modes; what is on offer may be `changed`."""
     sorted_modes, base = sorted_by_motion(tracks)
     form = lagrange_form(tracks, problem, sorted_modes, base, config)
+    form = form if changed is None else changed(form)
     # Bumps have to fit into stretches of motion, and smoothing into bumps.
     moves = (tracks.modes.sum(-1) > 0) & ~np.isin(labels(tracks.modes), form.resting)
     room = int(ROOM * typical_run(moves))
@@ -202,4 +206,4 @@ def _unrefined(form: Lagrangian, start: Start, theta: np.ndarray, support: np.nd
 
 def _is_dry(form: Lagrangian, index: int) -> bool:
     term = form.entries[index].term
-    return isinstance(term, Friction) and term.kind == "Coulomb"
+    return isinstance(term, Friction) and term.is_dry

@@ -8,17 +8,27 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from vhydro.lagrangian import Friction, Inertia, LagrangeEntry, Lagrangian, Potential, Shape, Surface, Touch, solved
+from vhydro.lagrangian import (
+    Friction,
+    Inertia,
+    LagrangeEntry,
+    Lagrangian,
+    Potential,
+    Remainder,
+    Shape,
+    Surface,
+    Touch,
+    solved,
+)
 from vhydro.laws.as_model import Circumstances, law_model
 from vhydro.laws.held_out import Horizon
-from vhydro.laws.law import Law, Number, finite, law_document, law_of, read_circumstances, read_horizons
+from vhydro.laws.law import Law, Number, finite, read_circumstances, read_horizons
 from vhydro.laws.shooting import followed
 from vhydro.model import HybridModel
 from vhydro.outputs import write_whole
-from vhydro.printable import printable_json
 
 FORMAT = "vhydro equations 1"
-KINDS = {c.__name__: c for c in (Shape, Inertia, Potential, Friction, Surface, Touch)}
+KINDS = {c.__name__: c for c in (Shape, Inertia, Potential, Friction, Remainder, Surface, Touch)}
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,10 @@ class LagrangeLaw:
             return f"V {t.shape.text(q)}"
         if isinstance(t, Friction):
             return f"friction {t.text(v)}"
+        if isinstance(t, Remainder):
+            return f"remainder {t.text(q, v)}"
+        if e.kind == "speed":
+            return f"s of {v[e.axis]}"
         return f"{self.inputs[e.column]} along {q[e.axis]}" if e.kind == "port" else e.kind
 
     def mass_matrix(self, q: np.ndarray) -> np.ndarray:
@@ -173,7 +187,7 @@ def _built(value: Any) -> Any:
 
 def equations_of(document: dict) -> LagrangeLaw:
     """The equations that `equations_document` wrote down."""
-    form = Lagrangian(**{k: _built(v) for k, v in document["form"].items()})
+    form = Lagrangian(**{k: _built(v) for k, v in document["form"].items()})  # older files have no remainder
     arrays = {name: np.array(document[name]) for name in ("theta", "support")}
     arrays["covariance"] = np.array(document["covariance"], float)
     if not len(form.entries) == len(arrays["theta"]) == len(arrays["support"]) == len(arrays["covariance"]):
@@ -187,24 +201,3 @@ def equations_of(document: dict) -> LagrangeLaw:
     }
     fields: dict[str, Any] = {k: v for k, v in document.items() if k != "format"} | arrays | names | parts
     return LagrangeLaw(**fields)
-
-
-def any_document(law: AnyLaw) -> dict:
-    """A law of either form as JSON can hold it."""
-    return law_document(law) if isinstance(law, Law) else equations_document(law)
-
-
-def any_law_of(document: dict) -> AnyLaw:
-    """The law of either form that was written down."""
-    return equations_of(document) if document.get("format") == FORMAT else law_of(document)
-
-
-def load_law(path: str | Path) -> AnyLaw:
-    """The law that its `save` wrote."""
-    try:
-        return any_law_of(printable_json(json.loads(Path(path).read_text("utf-8"))))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"{path} does not hold a law ({type(error).__name__}: {error}); expected the JSON that `Law.save` "
-            "writes. Save the law again."
-        ) from error

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from vhydro.lagrangian import Friction, Inertia, LagrangeEntry, Lagrangian, Potential, Shape
+from vhydro.lagrangian import Friction, Inertia, LagrangeEntry, Lagrangian, Potential, Remainder, Shape
 from vhydro.laws.tracks import Tracks
 from vhydro.laws.weak import Bumps, bent, bumps
 
@@ -160,6 +160,10 @@ def _column(form: Lagrangian, e: LagrangeEntry, axis: int, x, q, v, tracks: Trac
         if t.kind == "viscous":
             return -weight * sum(w * x[i][:, window] @ phi.first for i, w in t.weights) * dt
         return weight * under(t.force(v, form.creep))
+    if isinstance(t, Remainder):
+        return under(t.value(q, v)) if t.axis == axis else nothing
+    if e.kind == "speed":  # of a friction whose column has it in it
+        return nothing
     if e.kind == "port":
         return -tracks.actions[:, window[:, :-1], e.column] @ phi.held if e.axis == axis else nothing
     guard = form.blocks[e.block].guard

@@ -1,9 +1,9 @@
 """Lagrange's equations as a person writes them: text, LaTeX and a table of constants."""
 
-from vhydro.lagrangian import Friction, Inertia, Potential
+from vhydro.lagrangian import Friction, Inertia, Potential, Remainder
 from vhydro.laws.lagrange_law import LagrangeLaw
 from vhydro.laws.law import Number
-from vhydro.laws.writing import fit_lines, name_of, summed
+from vhydro.laws.writing import fit_lines, name_of, rounded, summed
 
 LEFT = "M(q) v̇ + Ṁ v − ½ ∂(vᵀ M v)/∂q = −∂V/∂q − friction + input"
 LEFT_TEX = r"M(q)\dot v + \dot M v - \tfrac12 \partial_q (v^\top M v) &= -\partial_q V - \text{friction} + \text{input}"
@@ -11,13 +11,15 @@ LEFT_TEX = r"M(q)\dot v + \dot M v - \tfrac12 \partial_q (v^\top M v) &= -\parti
 
 def equations_text(law: LagrangeLaw) -> str:
     """The equations of every mode as lines of text: M, V, friction and inputs, then what each contact adds."""
-    parts = [LEFT, *("\n".join(_mode_lines(law, mode, latex=False)) for mode in range(len(law.modes)))]
+    left = LEFT.replace("− friction", "− friction − (not port-Hamiltonian)") if _has_remainder(law) else LEFT
+    parts = [left, *("\n".join(_mode_lines(law, mode, latex=False)) for mode in range(len(law.modes)))]
     return "\n\n".join([*parts, "\n".join([*fit_lines(law), *law.notes])]).strip() + "\n"
 
 
 def equations_latex(law: LagrangeLaw) -> str:
     """The same as a LaTeX `align*`."""
-    lines = [LEFT_TEX]
+    extra = r"\text{friction} - \text{(not port-Hamiltonian)}"
+    lines = [LEFT_TEX.replace(r"\text{friction}", extra) if _has_remainder(law) else LEFT_TEX]
     for mode in range(len(law.modes)):
         head, *rest = _mode_lines(law, mode, latex=True)
         lines.append(rf"&\text{{{head}:}}")
@@ -30,6 +32,8 @@ def _mode_lines(law: LagrangeLaw, mode: int, *, latex: bool) -> list[str]:
     reasons = "; ".join(reason for m, reason in law.problems if m == mode)
     status = {"identified": "", "at rest": " (at rest)", "unidentified": f" (unidentified: {reasons})"}
     head = law.modes[mode] + status[law.status(mode)]
+    if mode not in law.form.resting and _has_remainder(law):
+        head += " (not port-Hamiltonian)"
     if mode in law.form.resting:
         return [head, "  v = 0"]
     contact = law.contact(mode)
@@ -45,8 +49,18 @@ def _names(law: LagrangeLaw, latex: bool) -> tuple[list[str], list[str]]:
     return q, [rf"\dot{{{x}}}" for x in q] if latex else list(law.coordinates[law.positions :])
 
 
-def _kept(law: LagrangeLaw, kind: str) -> list[tuple[Number, object]]:
-    return [(law.number(i), law.form.entries[i].term) for i in law.form.of(kind) if law.support[i]]
+def _has_remainder(law: LagrangeLaw) -> bool:
+    return any(law.support[i] for i in law.form.of("remainder"))
+
+
+def _kept(law: LagrangeLaw, kind: str) -> list[tuple[int, Number, object]]:
+    return [(i, law.number(i), law.form.entries[i].term) for i in law.form.of(kind) if law.support[i]]
+
+
+def _speed(law: LagrangeLaw, friction: int) -> str:
+    """The speed over which a Stribeck friction fades, as a number."""
+    at = law.form.speeds.get(friction)
+    return "s" if at is None else rounded(law.number(at))
 
 
 def _inertia(law: LagrangeLaw, latex: bool) -> list[str]:
@@ -57,7 +71,7 @@ def _inertia(law: LagrangeLaw, latex: bool) -> list[str]:
         for column in range(row, law.positions):
             here = [
                 (number, t.shape.text(q, latex=latex))
-                for number, t in _kept(law, "inertia")
+                for _, number, t in _kept(law, "inertia")
                 if isinstance(t, Inertia) and (t.row, t.column) == (row, column)
             ]
             if here:
@@ -69,7 +83,7 @@ def _inertia(law: LagrangeLaw, latex: bool) -> list[str]:
 def _potential(law: LagrangeLaw, latex: bool) -> list[str]:
     q, _ = _names(law, latex)
     kept = _kept(law, "potential")
-    pieces = [(number, t.shape.text(q, latex=latex)) for number, t in kept if isinstance(t, Potential)]
+    pieces = [(number, t.shape.text(q, latex=latex)) for _, number, t in kept if isinstance(t, Potential)]
     return [f"V = {summed(pieces)}"]
 
 
@@ -79,14 +93,20 @@ def _forces(law: LagrangeLaw, latex: bool) -> list[str]:
     out = []
     for axis in range(law.positions):
         rubs = [
-            (Number(dict(t.weights)[axis] * c.value, c.error), t.text(v, latex=latex))
-            for c, t in _kept(law, "friction")
+            (Number(dict(t.weights)[axis] * c.value, c.error), t.text(v, latex=latex, speed=_speed(law, i)))
+            for i, c, t in _kept(law, "friction")
             if isinstance(t, Friction) and axis in dict(t.weights)
+        ]
+        rest = [
+            (c, t.text(q, v, latex=latex))
+            for _, c, t in _kept(law, "remainder")
+            if isinstance(t, Remainder) and t.axis == axis
         ]
         ports = [i for i, e in enumerate(law.form.entries) if e.kind == "port" and e.axis == axis and law.theta[i]]
         pushes = [(law.number(i), name_of(law.inputs[law.form.entries[i].column], latex)) for i in ports]
         along = rf"\text{{ along }} {q[axis]}" if latex else f" along {q[axis]}"
-        kinds = ((r"\text{friction}" if latex else "friction", rubs), (r"\text{input}" if latex else "input", pushes))
+        kinds = [("friction", rubs), ("not port-Hamiltonian", rest), ("input", pushes)]
+        kinds = [(rf"\text{{{what}}}" if latex else what, pieces) for what, pieces in kinds]
         out += [f"{what}{along} = {summed(pieces)}" for what, pieces in kinds if pieces]
     return out
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhydro.flow import PortHamiltonianFlow
+from vhydro.lagrangian import Reversal
 from vhydro.laws.as_model import Circumstances, law_flow, law_model
 from vhydro.laws.form import Block, Entry, Form, Guard, is_kinetic
 from vhydro.laws.held_out import Horizon
@@ -140,15 +141,28 @@ class Law:
     ) -> np.ndarray:
         """The states (steps + 1, coordinates) from a start, inputs held between samples; contacts come and go.
 
-        A mode that is told apart by something else than a surface is on from beginning to end, if it is `mode`.
+        Directions switch by themselves, and what friction holds stays where it stopped; with a `mode` that is told
+        apart by a direction, or by nothing, that one is on from beginning to end.
         """
         if mode in self.form.resting:
             return np.tile(np.asarray(start, float), (len(actions) + 1, 1))
         held = np.concatenate([actions, actions[-1:]])
+        form = self._switching if mode is None else self.form
         on = np.array([float(b.guard is None and b.mode == mode) for b in self.form.blocks])
         with jax.enable_x64(True):
             one = np.asarray(start, float)[None], held[None], on[None]
-            return np.asarray(followed(self.form, substeps, self.theta, *one, dt)[0][0])
+            return np.asarray(followed(form, substeps, self.theta, *one, dt)[0][0])
+
+    @property
+    def _switching(self) -> Form:
+        """The form whose directions switch by themselves."""
+        ways = {m: Reversal(self.positions, axis, None, sign) for m, axis, sign in self._directions}
+        found = tuple(ways.get(b.mode) if b.guard is None else None for b in self.form.blocks)
+        return replace(self.form, ways=found if any(found) else ())
+
+    @property
+    def _directions(self) -> tuple[tuple[int, int, float], ...]:
+        return () if self.circumstances is None else self.circumstances.directions
 
     @property
     def _axes(self) -> range:
@@ -243,7 +257,7 @@ def law_document(law: Law) -> dict:
             for b in law.form.blocks
         ],
     }
-    names = Form.__dataclass_fields__
+    names = Form.__dataclass_fields__.keys() - {"ways"}
     arrays = {name: getattr(law, name).tolist() for name in ("theta", "support", "covariance")}
     arrays["covariance"] = [[None if np.isnan(x) else x for x in row] for row in arrays["covariance"]]
     seen = law.circumstances and law.circumstances._asdict()

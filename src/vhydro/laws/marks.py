@@ -109,12 +109,12 @@ def exceeded(horizon: Horizon, excess: float) -> str:
 
 def inherited(found: Estimate, doubts: list, problem: Problem):
     """The doubts of the base law, for every mode that adds to it."""
-    base = found.form.base
-    if not found.form.additive or base not in {mode for mode, _ in doubts}:
+    base, doubtful = found.form.base, {mode for mode, _ in doubts}
+    if not found.form.additive or base not in doubtful:
         return
-    for block in found.form.blocks:
-        if block.mode not in {mode for mode, _ in doubts}:
-            yield block.mode, f"it shares parameters with {problem.modes[base]}, which is not identified"
+    for mode in range(len(problem.modes)):
+        if mode not in doubtful and mode not in found.form.resting:
+            yield mode, f"it shares parameters with {problem.modes[base]}, which is not identified"
 
 
 def circumstances_of(found: Estimate, tracks: Tracks, sorted_modes: Sorted) -> Circumstances:
@@ -152,6 +152,21 @@ def without_negative_friction(found: Estimate) -> tuple[np.ndarray, list[tuple[i
                 mode = form.base if block < 0 else form.blocks[block].mode
                 doubts.append((mode, f"its friction is {total:.3g} ± {error:.2g}, which would give energy"))
     return theta, doubts
+
+
+def without_giving_friction(found: Estimate) -> tuple[Estimate, list[tuple[int, str]]]:
+    """Lagrange's equations without friction or damping below 0, and the modes where more than noise would have it."""
+    form, theta, support, doubts = found.form, found.theta.copy(), found.support.copy(), []
+    assert isinstance(form, Lagrangian)
+    for i, e in enumerate(form.entries):
+        if e.kind not in ("friction", "damping") or not (support[i] and form.free[i] and theta[i] < 0):
+            continue
+        error = float(np.sqrt(max(found.covariance[i, i], 0.0)))
+        if not theta[i] >= -NEGATIVE * error:
+            mode = form.base if e.block < 0 else form.blocks[e.block].mode
+            doubts.append((mode, f"its {e.kind} is {theta[i]:.3g} ± {error:.2g}, which would give energy"))
+        theta[i], support[i] = 0.0, False
+    return found._replace(theta=theta, support=support), doubts
 
 
 def problems_of(found: Estimate, tracks: Tracks, problem: Problem, shortest: int, unexplained: tuple[int, ...]):
@@ -201,16 +216,19 @@ def _vague_equations(found: Estimate, errors: np.ndarray, block: int) -> str:
     """Which inertia, or which spring of a contact, is not known to within half its size; empty where all are."""
     assert isinstance(found.form, Lagrangian)
     for i, e in enumerate(found.form.entries):
-        leading = isinstance(e.term, Inertia) or (e.kind == "stiffness" and e.block == block)
+        leading = isinstance(e.term, Inertia) or e.kind == "speed" or (e.kind == "stiffness" and e.block == block)
         if not (leading and found.support[i]):
             continue
         if not np.isfinite(found.theta[i]):
             return "a coefficient is not finite"
         if errors[i] > VAGUE * abs(found.theta[i]):
-            what = "its spring" if e.kind == "stiffness" else "a term of its inertia"
+            what = {"stiffness": "its spring", "speed": "the speed of its Stribeck friction"}
+            what = what.get(e.kind, "a term of its inertia")
             return f"{what} is {found.theta[i]:.3g} ± {errors[i]:.2g}"
-        if e.kind == "stiffness" and found.theta[i] <= 0:
-            return f"its spring is {found.theta[i]:.3g}, not positive"
+        if e.kind in ("stiffness", "speed") and found.theta[i] <= 0:
+            return (
+                f"its {'spring' if e.kind == 'stiffness' else 'Stribeck speed'} is {found.theta[i]:.3g}, not positive"
+            )
     return ""
 
 

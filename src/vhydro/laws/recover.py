@@ -1,5 +1,6 @@
 """Laws from a recording: one door to the three estimators."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,14 +25,24 @@ from vhydro.laws.marks import (
     problems_of,
     uncertain,
     unpredicted,
+    without_giving_friction,
     without_negative_friction,
 )
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
+from vhydro.laws.richer import (
+    is_better,
+    is_borne_out,
+    remainder_note,
+    stribeck_estimate,
+    vague_speeds,
+    with_remainder,
+)
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro.library import Custom, Monomial, slope
 
 Estimator = Literal["shooting", "weak", "lasso", "lagrange"]
+LEAST_SIZE, LARGEST_SIZE = 1e-30, 1e30  # of positions
 
 
 @dataclass(frozen=True)
@@ -43,19 +54,28 @@ class LawsConfig:
     shooting: ShootingConfig = field(default_factory=ShootingConfig)
     lasso: LassoConfig = field(default_factory=LassoConfig)
     lagrange: LagrangeConfig = field(default_factory=LagrangeConfig)
+    remainder: bool = False  # whether forces that are not port-Hamiltonian are tried where no other law is borne out
 
 
 def recover(recording: Recording, problem: Problem, config: LawsConfig = LawsConfig()) -> AnyLaw:
     """The law of every mode. A mode that the data do not identify is marked so, with the reason."""
     bump = 0 if config.estimator == "lasso" else config.shooting.bump
     refuse_unfit(recording, problem, bump, coupled=config.estimator == "lagrange")
-    return recover_from(prepared(recording, problem), problem, config)
+    with determined():
+        return _recovered(prepared(recording, problem), problem, config)
 
 
 def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Any:
     """The same, from a recording that is ready: a `Law`, or a `LagrangeLaw` where that is what is asked for."""
-    try:
+    with determined():
         return _recovered(tracks, problem, config)
+
+
+@contextmanager
+def determined():
+    """Raises in words where arithmetic fails inside, for then the data do not determine a law."""
+    try:
+        yield
     except (np.linalg.LinAlgError, ZeroDivisionError, FloatingPointError) as error:
         raise ValueError(
             f"these data do not determine a law ({type(error).__name__}: {error}); expected motions that tell the "
@@ -65,7 +85,12 @@ def recover_from(tracks: Tracks, problem: Problem, config: LawsConfig) -> Any:
 
 def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
     if config.estimator == "lagrange":
-        return law_of(lagrange_estimate(tracks, problem, config.lagrange), tracks, problem, config)
+        return _equations(tracks, problem, config)
+    if config.remainder:
+        raise ValueError(
+            f"a remainder is asked of the {config.estimator!r} estimator, whose laws are port-Hamiltonian; expected "
+            "estimator='lagrange', which can have one."
+        )
     refuse_library(tracks, problem)
     if config.estimator != "shooting":
         _refuse_coupled_momenta(problem)
@@ -76,6 +101,36 @@ def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
     else:
         found = shooting(tracks, problem, config.shooting)
     return law_of(found, tracks, problem, config)
+
+
+def _equations(tracks: Tracks, problem: Problem, config: LawsConfig) -> LagrangeLaw:
+    """Lagrange's equations, with what more the data insist on."""
+    found = lagrange_estimate(tracks, problem, config.lagrange)
+    law = law_of(found, tracks, problem, config)
+    if config.lagrange.refine and not is_borne_out(law, found):
+        richer = stribeck_estimate(found, tracks, config.lagrange.shooting)
+        if richer is not None and (vague := vague_speeds(richer)):
+            moving = [m for m in range(len(problem.modes)) if m not in found.form.resting]
+            law = replace(law, problems=(*law.problems, *((m, vague) for m in moving)))
+        elif richer is not None:
+            other = law_of(richer, tracks, problem, config)
+            if not config.held_out or _predicts_better(other, law):
+                found, law = richer, other
+    if not config.remainder or is_borne_out(law, found):
+        return law
+    richer = lagrange_estimate(tracks, problem, config.lagrange, with_remainder)
+    other = law_of(richer, tracks, problem, config)
+    kept = any(other.support[i] for i in other.form.of("remainder"))
+    insist = is_better(richer, found) and (not config.held_out or _predicts_better(other, law))
+    if not (kept and insist):
+        return law
+    return replace(other, notes=(*other.notes, remainder_note(other, tracks)))
+
+
+def _predicts_better(law: LagrangeLaw, other: LagrangeLaw) -> bool:
+    """Whether a law errs less in held-out windows; one that could not be followed there errs more than any."""
+    mine, its = (max((h.excess for h in one.held_out), default=np.inf) for one in (law, other))
+    return mine < its
 
 
 def _lasso_estimate(tracks: Tracks, problem: Problem, config: LassoConfig) -> Estimate:
@@ -98,10 +153,12 @@ def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig
     shooting = config.lagrange.shooting if config.estimator == "lagrange" else config.shooting
     odd = sorted_modes.unexplained
     if isinstance(found.form, Lagrangian):
-        odd = tuple(m for m in odd if m not in {b.mode for b in found.form.blocks})
-        theta, negative = found.theta, []
-        if not positive_masses(found.form, theta, tracks):
-            negative = [(m, "its inertia is not positive everywhere") for m in range(len(problem.modes))]
+        form = found.form
+        odd = tuple(m for m in odd if m not in {b.mode for b in form.blocks})
+        found, negative = without_giving_friction(found)
+        theta = found.theta
+        if not positive_masses(form, theta, tracks):
+            negative += [(m, "its inertia is not positive everywhere") for m in range(len(problem.modes))]
     else:
         theta, negative = without_negative_friction(found)
     doubts = [*problems_of(found, tracks, problem, shooting.lengths[0], odd), *negative]
@@ -165,6 +222,12 @@ def refuse_unfit(recording: Recording, problem: Problem, bump: int = 0, *, coupl
         )
     for i in range(n):
         seen = positions[..., i][np.isfinite(positions[..., i])]
+        size = float(np.abs(seen).max(initial=0.0))
+        if size and not LEAST_SIZE < size < LARGEST_SIZE:
+            raise ValueError(
+                f"position {problem.coordinates[i]!r} reaches {size:.3g}; expected a size between {LEAST_SIZE:g} and "
+                f"{LARGEST_SIZE:g}, whose powers are numbers. Give it in another unit."
+            )
         if seen.size < FEWEST_SAMPLES or np.std(seen) <= 1e-12 * max(1.0, np.abs(seen).max()):
             raise ValueError(
                 f"position {problem.coordinates[i]!r} is seen {seen.size} times and varies by "

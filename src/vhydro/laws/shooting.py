@@ -11,9 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from vhydro.lagrangian import Lagrangian
+from vhydro.lagrangian import Lagrangian, Reversal
 from vhydro.laws.form import AnyForm
 from vhydro.library import Penetration, slope
 
@@ -77,7 +77,10 @@ def runge_kutta(form: AnyForm, theta, on, z: State, action, time) -> State:
 
 def switches(form: AnyForm) -> list:
     """What turns every block on, and of Lagrange's equations dry friction too; None where something else does."""
-    return [*form.switches] if isinstance(form, Lagrangian) else [b.guard for b in form.blocks]
+    if isinstance(form, Lagrangian):
+        return [*form.switches]
+    ways = form.ways or (None,) * len(form.blocks)
+    return [b.guard or way for b, way in zip(form.blocks, ways, strict=True)]
 
 
 def depths(form: AnyForm, theta, z: State) -> list:
@@ -118,6 +121,9 @@ def step(form: AnyForm, theta, set_on, z: State, action, time) -> State:
     begun = depths(form, theta, z)
     set_on = [*set_on, *([0.0] * (len(begun) - len(set_on)))]
     on = [jnp.where(d > 0, 1.0, 0.0) if g else s for g, d, s in zip(switches(form), begun, set_on, strict=True)]
+    stops = _stops(form, theta, on, z, action)
+    for stop in stops:
+        on[stop.switch] = jnp.where(stop.rests, stop.share, on[stop.switch])
     whole = runge_kutta(form, theta, on, z, action, time)
     if not any(switches(form)):
         return whole
@@ -132,27 +138,55 @@ def step(form: AnyForm, theta, set_on, z: State, action, time) -> State:
     shift = sum(jnp.where(c, -x, 0.0) for c, x in zip(changes, late, strict=True))
     shift = jnp.clip(shift, -split, time - split)
     there = moved(there, speed, shift)
-    toggled = list(on)
+    toggled, stopped = list(on), {stop.switch: stop for stop in stops}
     for (i, _), change in zip(guards, changes, strict=True):
-        toggled[i] = jnp.where(change, 1.0 - on[i], on[i])
+        other = 1.0 - on[i]
+        if i in stopped:  # what stops and is held goes neither way
+            other = jnp.where(stopped[i].held, stopped[i].share, other)
+        toggled[i] = jnp.where(change, other, on[i])
     beyond = runge_kutta(form, theta, toggled, there, action, time - split - shift)
     any_change = first < time
-    after = tuple(jnp.where(any_change, a, b) for a, b in zip(beyond, whole, strict=True))
-    return _stopped(form, theta, on, z, action, after) if isinstance(form, Lagrangian) and form.dry else after
+    after = [jnp.where(any_change, a, b) for a, b in zip(beyond, whole, strict=True)]
+    changed = dict(zip((i for i, _ in guards), changes, strict=True))
+    for stop in stops:
+        q, v = stop.axis, form.positions + stop.axis
+        after[q] = jnp.where(
+            stop.held & stop.rests, z[q], jnp.where(stop.held & changed[stop.switch], there[q], after[q])
+        )
+        after[v] = jnp.where(stop.held & (stop.rests | changed[stop.switch]), 0.0, after[v])
+    return tuple(after)
 
 
-def _stopped(form: Lagrangian, theta, on, z: State, action, after: State) -> State:
-    """Of a single position with dry friction: what has stopped stays where no force overcomes it."""
-    if form.positions > 1:
-        return after
-    ways = [[*on[: len(form.blocks)], *([w] * len(form.dry))] for w in (1.0, 0.0)]
-    still = (z[0], jnp.zeros_like(z[1]))
-    forward, backward = (field(form, theta, way, still, action)[1] for way in ways)
-    held = (forward <= 0) & (backward >= 0)
-    returns = after[1] * z[1] <= 0  # it has come to a stop within the step, or was at one
-    rests = z[1] == 0
-    q = jnp.where(held & rests, z[0], after[0])
-    return q, jnp.where(held & returns, 0.0, after[1])
+class Stop(NamedTuple):
+    """A velocity that may come to a stop and stay there, as dry friction has it."""
+
+    switch: int
+    axis: int
+    rests: Bool[Array, "..."]  # it is 0
+    held: Bool[Array, "..."]  # at 0 whatever moves it either way is pushed back
+    share: Float[Array, "..."]  # of going its switch's way: what keeps it at 0 where it is held
+
+
+def _stops(form: AnyForm, theta, on: list, z: State, action) -> list[Stop]:
+    """The stops of all positions whose direction switches the law by itself."""
+    n, out = form.positions, []
+    for i, g in enumerate(switches(form)):
+        if not isinstance(g, Reversal) or g.other is not None or _is_carried(form, g.axis):
+            continue
+        still = tuple(jnp.zeros_like(x) if k == n + g.axis else x for k, x in enumerate(z))
+        goes, returns = (
+            g.sign * g.along(field(form, theta, [*on[:i], way, *on[i + 1 :]], still, action)) for way in (1.0, 0.0)
+        )
+        held = (goes <= 0) & (returns >= 0) & (goes < returns)
+        between = returns / jnp.where(held, returns - goes, 1.0)
+        share = jnp.where(held, between, jnp.where(goes > 0, 1.0, 0.0))
+        out.append(Stop(i, g.axis, z[n + g.axis] == 0, held, share))
+    return out
+
+
+def _is_carried(form: AnyForm, axis: int) -> bool:
+    """Whether an input moves a position by itself: it rests nowhere."""
+    return not isinstance(form, Lagrangian) and any(form.known_port[axis])
 
 
 def path(form: AnyForm, substeps: int, theta, start, actions, on, dt):

@@ -52,24 +52,32 @@ STICK, FORWARD, BACKWARD = range(3)
 
 @dataclass(frozen=True)
 class Sled:
-    """State (x, ẋ): a sled on a spring, slowed by dry friction and by the air's quadratic drag. It may stick."""
+    """State (x, ẋ): a sled on a spring, slowed by dry friction and by the air's quadratic drag. It may stick.
+
+    Where `more` is not 0 its dry friction is more by that at a standstill, and fades to `dry` with speed (Stribeck).
+    """
 
     mass: float = 0.8  # kg
     stiffness: float = 15.0  # N/m
     dry: float = 1.0  # N
     drag: float = 0.6  # N s²/m²
+    more: float = 0.0  # N
+    fades: float = 0.1  # m/s
     drive: float = 9.0  # N
     hold: float = 0.5  # s
 
     def __post_init__(self):
-        refuse_constants(self, positive=("mass", "hold"), not_negative=("stiffness", "dry", "drag", "drive"))
+        refuse_constants(
+            self, positive=("mass", "hold", "fades"), not_negative=("stiffness", "dry", "drag", "more", "drive")
+        )
 
     def law(self) -> Textbook:
         def accelerations(mode, q, v, a):
             if mode == STICK:
                 return (0.0 * q[0],)
             sign = 1.0 if mode == FORWARD else -1.0
-            return ((a[0] - self.stiffness * q[0] - sign * (self.dry + self.drag * v[0] ** 2)) / self.mass,)
+            dry = self.dry + self.more * jnp.exp(-jnp.abs(v[0]) / self.fades)
+            return ((a[0] - self.stiffness * q[0] - sign * (dry + self.drag * v[0] ** 2)) / self.mass,)
 
         slides = {
             "M[x,x]": self.mass,
@@ -77,12 +85,14 @@ class Sled:
             "friction sign(v_x)": self.dry,
             "friction |v_x| v_x": self.drag,
         }
+        if self.more:
+            slides |= {"friction sign(v_x) exp(−|v_x|/s)": self.more, "s of v_x": self.fades}
         modes = ("stick", "forward", "backward")
         return Textbook(modes, ("x", "v_x"), ("m", "m/s"), ("force",), accelerations, ({}, slides, slides))
 
     def settle(self, z: State, action: State):
         force = action[0] - self.stiffness * z[0]
-        push = jnp.where(z[1] != 0, z[1], jnp.where(jnp.abs(force) > self.dry, force, 0.0))
+        push = jnp.where(z[1] != 0, z[1], jnp.where(jnp.abs(force) > self.dry + self.more, force, 0.0))
         return jnp.where(push > 0, FORWARD, jnp.where(push < 0, BACKWARD, STICK))
 
     def guard(self, z: State, action: State, mode):  # noqa: ARG002
