@@ -2,10 +2,13 @@
 
 from vhydro.laws.chain import ChainConfig, Chained, chain
 from vhydro.laws.constants import Constant, constants, table
+from vhydro.laws.directions import by_direction
 from vhydro.laws.estimate import ShootingConfig
+from vhydro.laws.force_left import Tried, chosen_by_halves, force_left, halves, motion
 from vhydro.laws.lagrange import LagrangeConfig
 from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw, load_law
 from vhydro.laws.law import Law, Number
+from vhydro.laws.mechanics import recorded
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover
@@ -24,11 +27,18 @@ __all__ = [
     "Problem",
     "Recording",
     "ShootingConfig",
+    "Tried",
+    "by_direction",
     "candidates",
     "chain",
+    "chosen_by_halves",
     "constants",
+    "force_left",
+    "halves",
     "latex",
     "load_law",
+    "motion",
+    "recorded",
     "recover",
     "table",
     "text",
