@@ -20,11 +20,10 @@ from provenance import provenance
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import bee_modes
-import cube_toss_law
 import cube_toss_modes
 import emps as emps_example
 from vhydro.data import read
-from vhydro.laws import Law, chosen_by_halves, constants, halves, recover
+from vhydro.laws import Law, chosen_by_halves, constants, halves, impact_constants, recover, toss_law
 from vhydro.modes import Scores, change_points, scores
 from vhydro.views.body import body_view
 from vhydro_audits.baselines.inverse_dynamics import inverse_dynamics
@@ -61,13 +60,15 @@ def emps(path: Path) -> dict:
 
 
 def cube(path: Path) -> dict:
-    """The law of flight and of impacts of a tossed cube."""
-    law, info = cube_toss_law.cube_law(path)
-    (bounce,) = law.bounces
-    weight, mass = law.flight.terms(0)["V z"], float(info["mass"])
+    """The law of flight and of impacts of a tossed cube, its mass and size given."""
+    logs = read(path)
+    info = logs[0].info
+    law = toss_law(logs, mass=float(info["mass"]), half_sizes=float(info["half_width"]))
+    found, (bounce,) = impact_constants(law), law.bounces
+    fall, back = (found[f"{what} along cube.z"] for what in ("acceleration", "restitution of floor"))
     return {
-        "gravity": [x / mass for x in (weight.value, *weight.interval)],
-        "restitution": [bounce.restitution.value, *bounce.restitution.interval],
+        "gravity": [-fall.value, *sorted(-x for x in fall.interval)],
+        "restitution": [back.value, *back.interval],
         "impacts": bounce.impacts,
         "middle_half": list(bounce.middle_half),
         "restitution_reported": float(info["restitution_reported"]),

@@ -5,6 +5,7 @@ from vhydro.laws.constants import Constant, constants, table
 from vhydro.laws.directions import by_direction
 from vhydro.laws.estimate import ShootingConfig
 from vhydro.laws.force_left import Tried, chosen_by_halves, force_left, halves, motion
+from vhydro.laws.impacts import ImpactLaw, impact_law
 from vhydro.laws.lagrange import LagrangeConfig
 from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw, load_law
 from vhydro.laws.law import Law, Number
@@ -12,6 +13,7 @@ from vhydro.laws.mechanics import recorded
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover
+from vhydro.laws.tosses import corner_heights, impact_constants, toss_law
 from vhydro.laws.writing import latex, text
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "ChainConfig",
     "Chained",
     "Constant",
+    "ImpactLaw",
     "LagrangeConfig",
     "LagrangeLaw",
     "Law",
@@ -33,8 +36,11 @@ __all__ = [
     "chain",
     "chosen_by_halves",
     "constants",
+    "corner_heights",
     "force_left",
     "halves",
+    "impact_constants",
+    "impact_law",
     "latex",
     "load_law",
     "motion",
@@ -42,4 +48,5 @@ __all__ = [
     "recover",
     "table",
     "text",
+    "toss_law",
 ]
