@@ -433,6 +433,16 @@ def cube() -> str:
     return table(["", "reported", "ours, 95 %"], rows)
 
 
+def tosses() -> str:
+    rows = []
+    for burst, both in bench("tosses")["bursts"].items():
+        for who, words in (("ours", "from the law"), ("kalman", "constant-acceleration Kalman filter")):
+            s = both[who]
+            mm = [f"{s[k]:.1f}" for k in ("hidden_rmse_mm", "hidden_width_mm")]
+            rows.append([burst, words, signed(s["hidden_nll"], 2), signed(s["seen_nll"], 2), *mm])
+    return table(["rows in a burst", "", "NLL, hidden", "NLL, seen", "RMSE, hidden (mm)", "width for 90 % (mm)"], rows)
+
+
 def _scored(
     rows: dict, names: dict[str, str], columns: Sequence[tuple[str, str, int]], best: Sequence[str], first: str
 ) -> str:
@@ -602,6 +612,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "conformal": conformal,
     "emps": emps,
     "cube": cube,
+    "tosses": tosses,
     "cube modes four": lambda: _cube_modes("four", "four modes"),
     "cube modes five": lambda: _cube_modes("five", "five modes (`--apart`)"),
     "bees": bees,

@@ -13,6 +13,7 @@ from vhydro.laws.mechanics import recorded
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover
+from vhydro.laws.toss_model import toss_model
 from vhydro.laws.tosses import corner_heights, impact_constants, toss_law
 from vhydro.laws.writing import latex, text
 
@@ -49,4 +50,5 @@ __all__ = [
     "table",
     "text",
     "toss_law",
+    "toss_model",
 ]

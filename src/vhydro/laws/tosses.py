@@ -77,7 +77,7 @@ def impact_constants(law: ImpactLaw) -> dict[str, Constant]:
     out, n = {}, law.flight.positions
     for axis, name in enumerate(law.flight.coordinates[:n]):
         unit = law.flight.units[axis]
-        out[f"acceleration along {name}"] = Constant(*_at_rest(law, axis), f"{unit}/s²" if unit else "")
+        out[f"acceleration along {name}"] = Constant(*at_rest(law, axis), f"{unit}/s²" if unit else "")
     for bounce in law.bounces:
         name, unit = law.flight.coordinates[bounce.axis], law.flight.units[bounce.axis]
         what = f"{'floor' if bounce.side == 'below' else 'ceiling'} along {name}"
@@ -86,7 +86,7 @@ def impact_constants(law: ImpactLaw) -> dict[str, Constant]:
     return out
 
 
-def _at_rest(law: ImpactLaw, axis: int) -> tuple[float, float]:
+def at_rest(law: ImpactLaw, axis: int) -> tuple[float, float]:
     """The acceleration at rest where things usually are, and its standard error, by the delta method."""
     flight, seen = law.flight, law.flight.circumstances
     n = flight.positions
