@@ -21,6 +21,7 @@ from scipy.special import logsumexp
 from provenance import provenance
 from vhydro import Episode, FilterSettings, occlude, read
 from vhydro.filter import filter_episodes
+from vhydro.filter.frames import Particles
 from vhydro.laws import toss_law, toss_model
 
 OUT = Path(__file__).parent / "results" / "tosses.json"
@@ -94,6 +95,8 @@ def ours(model, tosses: Sequence[Episode]) -> list[tuple[np.ndarray, ...]]:
     beliefs = filter_episodes(model, tosses, key=jax.random.key(0), settings=settings)
     for belief, toss in zip(beliefs, tosses, strict=True):
         rows, branches = len(toss.observations), belief.history
+        assert isinstance(branches, Particles)
+        assert branches.covariance is not None
         variance = np.stack([np.asarray(branches.covariance, float)[:rows, i, i] for i in range(3)], 1)
         variance = np.maximum(variance, 0.0)  # rounding may leave less
         mean, weight = np.asarray(branches.z, float)[:rows, :3], np.asarray(branches.log_weight, float)[:rows]
@@ -114,7 +117,7 @@ def scores(nll: np.ndarray, off: np.ndarray, deviation: np.ndarray, seen: np.nda
 def scored_ours(model, whole: Sequence[Episode], partly: Sequence[Episode]) -> dict[str, float]:
     nll, off, deviation, shown = [], [], [], []
     for (weight, mean, variance, log_seen), truth, seen in zip(ours(model, partly), whole, partly, strict=True):
-        dark = np.isnan(seen.observations)
+        dark = np.asarray(np.isnan(seen.observations))
         weight = weight - logsumexp(weight, axis=1, keepdims=True)
         each = -0.5 * np.log(2 * np.pi * variance) - 0.5 * (truth.observations[..., None] - mean) ** 2 / variance
         nll.append(-logsumexp(weight[:, None] + each, axis=2)[dark])
@@ -122,7 +125,7 @@ def scored_ours(model, whole: Sequence[Episode], partly: Sequence[Episode]) -> d
         middle = (share * mean).sum(2)
         off.append((truth.observations - middle)[dark])
         deviation.append(np.sqrt((share * (variance + (mean - middle[..., None]) ** 2)).sum(2))[dark])
-        shown.append(-log_seen[1:][~dark.any(1)[1:]] / 3)
+        shown.append(-log_seen[1:][~dark[1:].any(1)] / 3)
     return scores(*map(np.concatenate, (nll, off, deviation, shown)))
 
 

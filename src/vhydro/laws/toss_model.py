@@ -65,8 +65,8 @@ def toss_model(
     steps, floor = [place(log) for log in every], step_noise([place(log) for log in every])
     laws = _step_laws(law, steps[0], modes)
     held = [i % HELD_OUT == 0 for i in range(len(steps))]
-    parts = [[s for s, h in zip(steps, held, strict=True) if h == which] for which in (False, True)]
-    fit = fit_body(*parts, laws, floor=floor, own_noise=True, seed=seed)
+    train, rest = ([s for s, h in zip(steps, held, strict=True) if h == which] for which in (False, True))
+    fit = fit_body(train, rest, laws, floor=floor, own_noise=True, seed=seed)
     places = [columns(looked_up(place, log), place.place) for log in every]
     return _model(steps, places, laws, fit, floor, tuple(place.place))
 
@@ -128,7 +128,8 @@ def _layer(places, steps: Sequence[Episode], touching: np.ndarray, unit: float) 
     low, every = (x[np.isfinite(x).all(1)] for x in (low, every))
     if not len(low):
         raise ValueError("no toss ever touches anything; expected impacts. Give logs that last until the body lands.")
-    knots = np.linspace(*np.quantile(low[:, 2] + low[:, 5], REACH), KNOTS)
+    lowest, highest = np.quantile(low[:, 2] + low[:, 5], REACH)
+    knots = np.linspace(lowest, highest, KNOTS)
     width = max(float(knots[1] - knots[0]), 1.0)
     fall = max(float(np.quantile(np.abs(every[:, 5]), 0.8)), 1.0)
     rows = [([0, 0, 1, 0, 0, 1], -knot, width) for knot in knots]
