@@ -34,9 +34,8 @@ def logs(tmp_path_factory):
 
 
 def test_one_command_finds_the_law_with_spans_hidden_and_a_velocity_beside(logs, tmp_path, capsys):
-    status, out, errors = outcome(
-        ["laws", "find", str(logs), "--modes", "1", "--out", str(tmp_path / "law.json")], capsys
-    )
+    asked = ["--modes", "1", "--out", str(tmp_path / "law.json")]
+    status, out, errors = outcome(["laws", "find", str(logs), *asked], capsys)
     assert (status, "Warning" in errors, "unidentified" in out) == (0, False, False)
     assert "stiffness" in out
     law = load_law(tmp_path / "law.json")
