@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import tyro
@@ -19,46 +20,55 @@ from provenance import provenance
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import bee_modes
-import cube_toss_law
 import cube_toss_modes
-import emps_law
+import emps as emps_example
 from vhydro.data import read
+from vhydro.laws import Law, chosen_by_halves, constants, halves, impact_constants, recover, toss_law
 from vhydro.modes import Scores, change_points, scores
 from vhydro.views.body import body_view
+from vhydro_audits.baselines.inverse_dynamics import inverse_dynamics
 
 OUT = Path(__file__).parent / "results" / "hardware.json"
 
 
 def emps(path: Path) -> dict:
-    """Both laws of the linear drive, and how far the width of the bumps moves them."""
-    tracks, info = emps_law.recorded(path)
-    study = emps_law.Study(tracks)
-    width = study.width()
-    found = study.rows(width)
-    steps = emps_law.ladder(found, study.symmetric, study.optional)
-    supports = {"symmetric": study.symmetric, "asymmetric": steps[0].support}
-    laws = {name: study.law(found, support) for name, support in supports.items()}
-    wide = [emps_law.constants(study.law(study.rows(w), steps[0].support)) for w in emps_law.WIDTHS]
+    """Three forms of law of the linear drive, beside inverse dynamics; each judged by the half it was not fitted to."""
+    recording, forms = emps_example.problems(str(path))
+    info, bumps, found = read(path)[0].info, emps_example.BUMPS, {}
+    for name, problem in forms.items():
+        law, tried = chosen_by_halves(recording, [problem], bumps)
+        assert isinstance(law, Law)
+        best = min(tried, key=lambda way: way.score)
+        found[name] = {
+            "bump": best.config.shooting.bump,
+            "left": [float(x[0]) for x in best.left],
+            "constants": {k: [c.value, *c.interval] for k, c in constants(law).items()},
+        }
+        if name != "all terms":
+            one, (first, second) = problem.one_friction, halves(recording)
+            fits = [(inverse_dynamics(a, one_friction=one), b) for a, b in ((first, second), (second, first))]
+            found[name]["inverse_dynamics"] = {
+                "left": [drive.force_left(other) for drive, other in fits],
+                "constants": inverse_dynamics(recording, one_friction=one)._asdict(),
+            }
+    each = [recover(recording, forms["friction for each direction"], way) for way in bumps]
+    ways = [[law.dissipation(mode)[0].value for mode in (0, 1)] for law in each if isinstance(law, Law)]
+    published = {name: float(info[f"published_{name}"]) for name in ("M", "Fv", "Fc", "offset")}
     return {
-        "width": width,
-        "widths": list(emps_law.WIDTHS),
-        "published": {name: float(info[f"published_{name}"]) for name in ("M", "Fv", "Fc", "offset")},
-        **{name: {k: [n.value, *n.interval] for k, n in emps_law.constants(law).items()} for name, law in laws.items()},
-        "range": {k: list(v) for k, v in emps_law.sensitivity(study).items()},
-        "friction_by_width": [[c["Fv forward"].value, c["Fv backward"].value] for c in wide],
-        "left_over": {name: emps_law.force_left(found, law, supports[name]) for name, law in laws.items()},
-        "bic_gains": [step.against.bic_gain for step in steps],
-    }
+        "published": published, "bumps": [way.shooting.bump for way in bumps], "forms": found, "friction_by_bump": ways
+    }  # fmt: skip
 
 
 def cube(path: Path) -> dict:
-    """The law of flight and of impacts of a tossed cube."""
-    law, info = cube_toss_law.cube_law(path)
-    (bounce,) = law.bounces
-    weight, mass = law.flight.terms(0)["V z"], float(info["mass"])
+    """The law of flight and of impacts of a tossed cube, its mass and size given."""
+    logs = read(path)
+    info = logs[0].info
+    law = toss_law(logs, mass=float(info["mass"]), half_sizes=float(info["half_width"]))
+    found, (bounce,) = impact_constants(law), law.bounces
+    fall, back = (found[f"{what} along cube.z"] for what in ("acceleration", "restitution of floor"))
     return {
-        "gravity": [x / mass for x in (weight.value, *weight.interval)],
-        "restitution": [bounce.restitution.value, *bounce.restitution.interval],
+        "gravity": [-fall.value, *sorted(-x for x in fall.interval)],
+        "restitution": [back.value, *back.interval],
         "impacts": bounce.impacts,
         "middle_half": list(bounce.middle_half),
         "restitution_reported": float(info["restitution_reported"]),
@@ -105,16 +115,18 @@ def bees(path: Path) -> dict:
     return out
 
 
-def main(data: Path) -> None:
-    """Measure everything, and keep it."""
+def main(data: Path, only: tuple[Literal["emps", "cube", "cube_modes", "bees"], ...] = ()) -> None:
+    """Measure everything, or what is named, and keep it beside what is there."""
     tosses = data / "cube_tosses.npz"
-    found = {
-        "meta": provenance(),
-        "emps": emps(data / "emps.npz"),
-        "cube": cube(tosses),
-        "cube_modes": {"four": cube_modes(tosses, False), "five": cube_modes(tosses, True)},
-        "bees": bees(data / "bees.npz"),
+    parts: dict[str, Callable[[], dict]] = {
+        "emps": lambda: emps(data / "emps.npz"),
+        "cube": lambda: cube(tosses),
+        "cube_modes": lambda: {"four": cube_modes(tosses, False), "five": cube_modes(tosses, True)},
+        "bees": lambda: bees(data / "bees.npz"),
     }
+    found = json.loads(OUT.read_text("utf-8")) if only else {"meta": provenance()}
+    for name in only or parts:
+        found[name] = parts[name]() | ({"meta": provenance()} if only else {})
     OUT.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
     print(OUT)
 

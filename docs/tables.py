@@ -390,30 +390,35 @@ def conformal() -> str:
 # --- hardware -------------------------------------------------------------------------------------------------------
 
 
+EMPS_ROWS = {
+    "M (kg)": ("M", "mass", 2), "Fv forward (N s/m)": ("Fv", "friction", 1),
+    "Fv backward (N s/m)": ("Fv", "friction of backward", 1), "Fc (N)": ("Fc", "sliding friction", 2),
+    "offset (N)": ("offset", "constant force", 2),
+}  # fmt: skip
+
+
 def emps() -> str:
     e = bench("hardware")["emps"]
-    digits = {"M": (2, 2, 2), "Fv forward": (1, 0, 1), "Fv backward": (1, 0, 1), "Fc": (2, 2, 2), "offset": (2, 2, 2)}
-    units = {"M": "kg", "Fv forward": "N s/m", "Fv backward": "N s/m", "Fc": "N", "offset": "N"}
-
-    def cell(value: Sequence[float], d: int, di: int, strong: bool = False) -> str:
-        mark = "**{}**" if strong else "{}"
-        return f"{mark.format(signed(value[0], d))} [{signed(value[1], di)}, {signed(value[2], di)}]"
-
     rows = []
-    for name, (d, di, da) in digits.items():
-        same = name == "Fv backward"
-        friction = name.startswith("Fv")
-        low, high = e["range"][name]
-        rows.append([
-            f"{name} ({units[name]})", signed(e["published"][name.split()[0]], 2),
-            "the same" if same else cell(e["symmetric"][name], d, di),
-            "the same" if same else f"{signed(low, d)} … {signed(high, d)}",
-            cell(e["asymmetric"][name], d, da, friction),
-        ])  # fmt: skip
-    left = e["left_over"]
-    rows.append(["force left over (N, rms)", "", f"{left['symmetric']:.2f}", "", f"{left['asymmetric']:.2f}"])
-    widths = f"bumps of {e['widths'][0]} … {e['widths'][-1]} samples"
-    return table(["", "published", "symmetric law, 95 %", widths, "asymmetric law, 95 %"], rows)
+    for words, (known, name, digits) in EMPS_ROWS.items():
+        sign = -1 if name == "constant force" else 1  # an offset is a force that has to be overcome
+        cells = []
+        for form in e["forms"].values():
+            value = form["constants"].get(name)
+            low, high = sorted(sign * x for x in value[1:]) if value else (0, 0)
+            cells.append(
+                f"{signed(sign * value[0], digits)} [{signed(low, digits)}, {signed(high, digits)}]"
+                if value else "the same"
+            )  # fmt: skip
+        rows.append([words, signed(e["published"][known], 2), *cells])
+    for words, of in (
+        ("ours", lambda form: form["left"]),
+        ("inverse dynamics, the same form", lambda form: form.get("inverse_dynamics", {}).get("left")),
+    ):
+        left = [of(form) for form in e["forms"].values()]
+        cells = [" / ".join(f"{x:.2f}" for x in both) if both else "–" for both in left]
+        rows.append([f"force left over on the other half (N, rms): {words}", "", *cells])
+    return table(["", "published", *(f"{name}, 95 %" for name in e["forms"])], rows)
 
 
 def cube() -> str:
@@ -426,6 +431,16 @@ def cube() -> str:
         [f"its middle half over {c['impacts']:,} impacts", "", f"{low:.2f} … {high:.2f}"],
     ]
     return table(["", "reported", "ours, 95 %"], rows)
+
+
+def tosses() -> str:
+    rows = []
+    for burst, both in bench("tosses")["bursts"].items():
+        for who, words in (("ours", "from the law"), ("kalman", "constant-acceleration Kalman filter")):
+            s = both[who]
+            mm = [f"{s[k]:.1f}" for k in ("hidden_rmse_mm", "hidden_width_mm")]
+            rows.append([burst, words, signed(s["hidden_nll"], 2), signed(s["seen_nll"], 2), *mm])
+    return table(["rows in a burst", "", "NLL, hidden", "NLL, seen", "RMSE, hidden (mm)", "width for 90 % (mm)"], rows)
 
 
 def _scored(
@@ -540,13 +555,9 @@ def sentences() -> Iterator[tuple[str, str]]:
     theorem = _read("results/laws/summary.json")["meta"]["theorem"]
     held, every = (sum(t[k] for t in theorem) for k in ("conditions_hold", "modes"))
     yield "docs/measured/laws.md", f"They did in {held:,} of {every:,} regressions ({100 * held / every:.0f} %"
-    e = bench("hardware")["emps"]
-    ways = list(zip(*e["friction_by_width"], strict=True))
-    ends = [f"{of(ways[0]):.0f} / {of(ways[1]):.0f}" for of in (min, max)]
+    ways = list(zip(*bench("hardware")["emps"]["friction_by_bump"], strict=True))
+    ends = [f"{of(ways[0]):.0f} / {of(ways[1]):.0f}" for of in (max, min)]
     yield "docs/measured/hardware.md", f"at every width of bump ({' to '.join(ends)})"
-    gains = [f"{g:.0f}" for g in e["bic_gains"]]
-    yield "docs/measured/hardware.md", f"BIC falls by {gains[0]}"
-    yield "docs/measured/hardware.md", f"(BIC {gains[1]}, {gains[2]} and {gains[3]})"
     five = [_mode(f, t, "auto", condition="noise 5 mm")["ari"] for f in ("maniskill", "unseen") for t in FAMILIES[f]]
     yield "README.md", f"with 5 mm of camera noise it has {sum(five) / len(five):.2f} on seven tasks"
     both = [
@@ -601,6 +612,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "conformal": conformal,
     "emps": emps,
     "cube": cube,
+    "tosses": tosses,
     "cube modes four": lambda: _cube_modes("four", "four modes"),
     "cube modes five": lambda: _cube_modes("five", "five modes (`--apart`)"),
     "bees": bees,

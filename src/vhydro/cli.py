@@ -41,6 +41,12 @@ VERBS = {
         "SegmentCommand",
         "run_segment",
     ),
+    "laws find": (
+        "Find the law of every mode of logs of positions and forces, and print it.",
+        "vhydro.commands.find",
+        "FindCommand",
+        "run_find",
+    ),
     "laws": (
         "Print the law of every mode of logs.",
         "vhydro.commands.laws",
@@ -254,7 +260,7 @@ def _run(given: Sequence[str]) -> Any:
         return None
     if words[0] == "help":
         words = [*words[1:], "--help"]
-    group = words[0] if words[0] in GROUPS else ""
+    group = words[0] if words[0] in GROUPS or " ".join(words[:2]) in VERBS else ""
     rest = (words[1:] or ["--help"]) if group else words
     if rest[0] in ("-h", "--help"):
         return _help(group)

@@ -13,6 +13,7 @@ from vhydro.filter import FilterSettings, filter_episodes
 from vhydro.filter.merged import is_separate
 from vhydro.fitted import SAME_STEP, Fitted
 from vhydro.intervals import calibrated, reading_moments, with_outliers
+from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.mechanics import mechanics_start
 from vhydro.learning.body import body_start
 from vhydro.learning.commanded import is_commanded, learn_commanded
@@ -98,6 +99,29 @@ def fit(
     options = {"refinement": Refinement() if refine else None, "calibrate": calibrate, "seeds": (seed,), "say": say}
     options["commands"] = commands
     return fit_divisions([division], chosen, modes=modes, why=why, **options)[0]
+
+
+def find_law(
+    logs: Dataset | Episode | Sequence[Episode],
+    *,
+    modes: Modes = AUTO,
+    view: str | AnyView = "mechanics",
+    seed: int = 0,
+) -> AnyLaw:
+    """The law of every mode of logs of positions and forces, found without labels: what `fit` finds before it refines
+    and calibrates a model to filter with.
+    """
+    division = _divided(_checked_logs(logs), HELD_OUT, seed)
+    chosen, _ = _view(view, division.train)
+    if not isinstance(chosen, MechanicsView):
+        raise ValueError(
+            f"the {chosen.kind} view was named; expected the mechanics view, of positions and forces. Name them, for "
+            f"example {MechanicsView.example}."
+        )
+    _begin("finding modes and laws", None)
+    law = mechanics_start(chosen, *division, modes, seed=seed).law
+    assert law is not None  # logs of positions and forces always start from one
+    return law
 
 
 def fit_divisions(

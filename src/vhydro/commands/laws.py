@@ -30,7 +30,10 @@ FILES = ("law.json", "law.txt", "law.tex", "law.c", "law.py")
 
 @dataclass(frozen=True)
 class LawsCommand:
-    """Print the law of every mode of logs, with its constants and their 95 % intervals."""
+    """Print the law of every mode of logs, with its constants and their 95 % intervals.
+
+    `vhydro laws find LOGS` does it without a model.
+    """
 
     model: Annotated[Positional[Path], arg(metavar="MODEL")]
     """What `vhydro fit` wrote of logs with positions and forces: a file, or the folder of a run."""

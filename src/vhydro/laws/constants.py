@@ -101,15 +101,19 @@ def _of_contact(law: Law, mode: int, axis: int) -> Found:
 
 
 def _of_sliding(law: Law, mode: int) -> Found:
-    """Coulomb friction: half the constant force by which a mode differs from the base."""
+    """Coulomb friction: half the constant force by which a mode differs from the base; what both share is another."""
     out: Found = {}
     for axis in range(law.positions):
+        if not law.form.one_friction and law.form.known_dissipation[axis] is None and mode not in law.form.resting:
+            own = law.dissipation(mode)[axis].value
+            out[f"friction of {law.modes[mode]}{_along(law, axis)}"] = (own, _unit(law, axis, "N s/m"))
         line = Monomial(tuple(int(i == axis) for i in range(2 * law.positions)))
         base, other = _values(law, law.form.base).get(line, 0.0), _values(law, mode).get(line, 0.0)
         if base or other:
             force = 0.5 * abs(base - other)
             mass = 0.5 / _values(law, mode)[_square(law, law.positions + axis)]
             out[f"sliding friction{_along(law, axis)}"] = (force, _unit(law, axis, "N"))
+            out[f"constant force{_along(law, axis)}"] = (-0.5 * (base + other), _unit(law, axis, "N"))
             if _unit(law, axis, "N") == "N":  # a coefficient needs a weight, and a weight kilograms
                 out[f"friction coefficient{_along(law, axis)}"] = (force / (mass * GRAVITY), "1")
     return out

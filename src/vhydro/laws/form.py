@@ -68,6 +68,7 @@ class Form:
     additive: bool = True  # a block is added to the base law; otherwise it stands in its place
     known_masses: tuple[float | None, ...] = ()  # None where estimated; empty: all are
     ways: tuple[Reversal | None, ...] = ()  # the direction that turns every block on, in simulation; empty: none does
+    one_friction: bool = False  # no mode adds viscous friction to the base law's
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -94,8 +95,8 @@ class Form:
         """The value of every entry that is known beforehand; NaN of the others."""
         out = np.full(len(self.entries), np.nan)
         for i, e in enumerate(self.entries):
-            if e.kind == "dissipation" and e.block < 0:
-                given = self.known_dissipation[e.axis]
+            if e.kind == "dissipation" and (e.block < 0 or (self.one_friction and self.additive)):
+                given = self.known_dissipation[e.axis] if e.block < 0 else 0.0
                 out[i] = np.nan if given is None else given
             if e.is_kinetic and isinstance(e.term, Monomial) and self.known_masses:
                 given = self.known_masses[e.term.powers.index(2) - self.positions]
@@ -156,6 +157,7 @@ def form_of(
         resting=resting,
         additive=additive,
         known_masses=() if problem.masses is None else tuple(map(_or_none, problem.masses)),
+        one_friction=problem.one_friction,
     )
 
 

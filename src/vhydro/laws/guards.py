@@ -98,8 +98,8 @@ def directions(modes: np.ndarray, velocity: np.ndarray, sliding: tuple[int, ...]
 
 def _speed(weight: np.ndarray, velocity: np.ndarray) -> float:
     """The median speed while a mode is surely on: of its noise, hardly any."""
-    sure = weight > 0.9
-    return float(np.nanmedian(np.abs(velocity[sure]).max(-1))) if sure.any() else np.inf
+    sure = (weight > 0.9) & np.isfinite(velocity).all(-1)
+    return float(np.median(np.abs(velocity[sure]).max(-1))) if sure.any() else np.inf
 
 
 def _surface(weight: np.ndarray, position: np.ndarray) -> tuple[Guard, float, float]:

@@ -1,7 +1,7 @@
 """Logs of positions and forces: what the mechanics view hands to the law estimators, and what they hand back."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import ceil, log10
 from typing import Literal, NamedTuple, cast, get_args
@@ -18,7 +18,7 @@ from vhydro.laws.recording import Recording
 from vhydro.laws.recover import Estimator, LawsConfig, recover, refuse_unfit
 from vhydro.learning.start import AUTO, Start, Tried, refuse_too_few
 from vhydro.progress import counted
-from vhydro.views.mechanics import NONE, MechanicsView
+from vhydro.views.mechanics import NONE, MechanicsView, mechanics_view
 
 MOST = 3  # modes that `auto` tries
 CLEAR = 0.02  # nats per value by which validation logs have to speak for one more mode
@@ -117,6 +117,15 @@ def mechanics_recording(
         _side_by_side(weights, max(rows), 0.0),
         float(steps.pop()),
     )
+
+
+def recorded(logs: Iterable[Episode], view: MechanicsView | None = None) -> tuple[Recording, Problem]:
+    """What logs of positions and forces hold for `recover`, in one mode, and what is known of it; the view is found by
+    units and names if not given.
+    """
+    every = list(logs)
+    view = mechanics_view(every) if view is None else view
+    return mechanics_recording(view, every), mechanics_problem(view, every[0], 1)
 
 
 def _side_by_side(parts: Sequence[np.ndarray], rows: int, filling: float) -> np.ndarray:

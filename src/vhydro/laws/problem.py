@@ -25,6 +25,7 @@ class Problem:
     dissipation: np.ndarray  # (positions,): NaN where estimated
     port: np.ndarray  # (coordinates, inputs): NaN where estimated
     masses: np.ndarray | None = None  # (positions,): masses or inertias known beforehand, NaN where estimated
+    one_friction: bool = False  # whether viscous friction is one for all modes; otherwise each mode has its own
 
     @property
     def positions(self) -> int:

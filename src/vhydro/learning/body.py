@@ -144,7 +144,7 @@ def fit_body(
             "no two steps in a row were seen in any training or any validation log; expected some in both. Give "
             "logs that show more."
         )
-    assumed = _assumed([c.group for c in train[0].channels], laws, floor)
+    assumed = body_structure([c.group for c in train[0].channels], laws, floor)
     labels = jnp.asarray(_labels(data, laws, floor, seed))
     found = baum_welch(data, assumed, start_from_labels(data, assumed, labels, config), config)
     share = np.asarray(mode_shares(data, found, config), np.float64)
@@ -169,7 +169,7 @@ def body_regression(episodes: Sequence[Episode], floor: np.ndarray, rows: int) -
     return Regression(*(jnp.asarray(x) for x in (response, design, seen, valid, np.zeros((*shape[:2], 0), np.float32))))
 
 
-def _assumed(groups: Sequence[str], laws: StepLaws, floor: np.ndarray) -> Structure:
+def body_structure(groups: Sequence[str], laws: StepLaws, floor: np.ndarray) -> Structure:
     """One share for every group of channels, one push for every channel."""
     names = list(dict.fromkeys(groups))
     of_group = np.array([names.index(g) for g in groups])

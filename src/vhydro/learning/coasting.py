@@ -94,7 +94,7 @@ def coasting_bodies(seen: Sequence[Episode], scales: Scales) -> tuple[str, ...]:
     moving, coasting = (sum(part.sum(0) for part in parts) for parts in zip(*each, strict=True))
     least = FEWEST_ROWS * sum(e.steps for e in seen)
     groups = np.array([c.group for c in seen[0].channels], object)
-    often = (coasting > OFTEN * moving) & (coasting > least)
+    often = np.asarray((coasting > OFTEN * moving) & (coasting > least))
     return tuple(name for name in dict.fromkeys(groups) if often[groups == name].all())
 
 
@@ -131,11 +131,11 @@ class Twins(NamedTuple):
     coasting: Coasting
     moves: Bool[np.ndarray, "twins channels"]
     lets_go: Bool[np.ndarray, "modes twins"]  # of which modes the twin is a release
-    count: int  # modes without twins
+    own: int  # modes without twins
 
     @property
     def bases(self) -> tuple[int, ...]:
-        return self.coasting.told_as[self.count :]
+        return self.coasting.told_as[self.own :]
 
 
 def twins_of(
@@ -186,7 +186,7 @@ def coasting_model(model: HybridModel, twins: Twins, scales: Scales) -> HybridMo
     """The model of a law with twins, its last steps as inputs that free bodies follow."""
     names = list(model.channels)
     mine = np.array([names.index(c) for c in twins.coasting.channels])
-    moves = np.concatenate([np.zeros((twins.count, len(names)), bool), twins.moves])
+    moves = np.concatenate([np.zeros((twins.own, len(names)), bool), twins.moves])
     size, floor = scales.action[mine], scales.floor
     port, loose = np.zeros((2, *model.log_noise.shape, len(mine)))
     body = np.array([name.rsplit(".", 1)[0] for name in names])
