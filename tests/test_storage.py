@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from vhydro import storage
 from vhydro.calibration import Calibration
-from vhydro.commanded import CommandedModel
+from vhydro.commanded import CommandedModel, ScaledNetwork
 from vhydro.flow import MechanicalFlow, Reset
 from vhydro.gap import GapDrive, Geometry
 from vhydro.lagrangian import Friction, Inertia, Lagrangian, Potential, Shape, Surface, Touch
@@ -92,10 +92,13 @@ def reach() -> GapDrive:
 
 def commanded_model(key) -> CommandedModel:
     """A hand that commands drive, and one body."""
+    def scaled(inputs: int, outputs: int) -> ScaledNetwork:
+        net = network(inputs, (4,), outputs, key=key, dtype=jnp.float32)
+        return ScaledNetwork(net, jnp.ones((2, inputs)), jnp.ones((2, outputs)))
+
     return CommandedModel(
-        servo=network(11, (4,), 4, key=key, dtype=jnp.float32), servo_in=jnp.ones((2, 11)), servo_out=jnp.ones((2, 4)),
-        servo_noise=jnp.ones(4), kernels=(network(17, (4,), 3, key=key, dtype=jnp.float32),),
-        gains=jnp.ones((1, 3, 3, 10)), noise=jnp.ones((1, 3, 3)), reach=jnp.ones(1), bodies=("cube",),
+        hand=scaled(19, 3), fingers=scaled(8, 1), servo_noise=jnp.ones(4), kernels=(scaled(19, 3),),
+        flows=(scaled(19, 3),), noise=jnp.ones((1, 3, 3)), reach=jnp.ones(1), bodies=("cube",),
         moves=("tcp.dx", "tcp.dy", "tcp.dz"), grip="gripper.command",
     )  # fmt: skip
 
@@ -195,7 +198,7 @@ def test_every_known_class_is_tried(modules):
     parts = (*modules.values(), *TERMS, modules["calibrated"].calibration)
     equations = modules["mechanical"].equations
     kept = (equations, *equations.inertia, *equations.potential, *equations.friction, *equations.blocks)
-    kept += (equations.inertia[0].shape, equations.blocks[0].guard)
+    kept += (equations.inertia[0].shape, equations.blocks[0].guard, modules["commanded"].hand)
     tried = {type(m).__name__ for m in (*parts, *kept)}
     assert tried == set(storage.KNOWN)
 
@@ -346,7 +349,7 @@ def removed(document, arrays):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (entry("version", 7), "written by a newer format 7; this version reads up to 5; upgrade vhydro"),
+        (entry("version", 7), "written by a newer format 7; this version reads up to 6; upgrade vhydro"),
         (entry("version", 0), "'version': 0"),
         (entry("version", True), "'version': True"),
         (entry("version", "1"), "'version': '1'"),

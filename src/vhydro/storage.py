@@ -23,12 +23,19 @@ from jaxtyping import AbstractArray
 from vhydro import calibration, commanded, emission, flow, gap, lagrangian, library, model, network, proposal, sensors
 from vhydro.outputs import unfinished
 
-VERSION = 5  # of the format; raise it when a known class, its fields or the layout change
+VERSION = 6  # of the format; raise it when a known class, its fields or the layout change
 MODEL = model.HybridModel | model.ModeKernel | network.Network | gap.GapDrive | gap.Geometry | flow.Flow | flow.Reset
 SENSORS = emission.LinearEmission | emission.NetworkEmission | sensors.StudentEmission | sensors.RangeBearingEmission
 TERMS = library.Term | lagrangian.Lagrangian | lagrangian.LagrangeTerm | lagrangian.Shape | lagrangian.Surface
 PARTS = (
-    MODEL | SENSORS | calibration.Calibration | proposal.Proposal | TERMS | lagrangian.Touch | commanded.CommandedModel
+    MODEL
+    | SENSORS
+    | calibration.Calibration
+    | proposal.Proposal
+    | TERMS
+    | lagrangian.Touch
+    | commanded.CommandedModel
+    | commanded.ScaledNetwork
 )
 # A term or a sensor of one's own is code, which a model file never holds.
 KEPT = [c for c in get_args(PARTS) if c is not library.Custom]
