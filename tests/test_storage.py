@@ -92,6 +92,7 @@ def reach() -> GapDrive:
 
 def commanded_model(key) -> CommandedModel:
     """A hand that commands drive, and one body."""
+
     def scaled(inputs: int, outputs: int) -> ScaledNetwork:
         net = network(inputs, (4,), outputs, key=key, dtype=jnp.float32)
         return ScaledNetwork(net, jnp.ones((2, inputs)), jnp.ones((2, outputs)))

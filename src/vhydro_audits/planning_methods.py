@@ -1,8 +1,8 @@
 """The models that the ManiSkill part of the planning audit compares, all learned from the same rollouts.
 
-`ours` is the contact model of `fit(logs, commands=True)`. `no-gap` is the same with a kernel that is blind to where the
-hand is and lets contact begin anywhere. `one-mode` is one linear map of state and command, `ensemble` three networks of
-the same budget of steps; both see the same state.
+`ours` is the contact model that `fit(logs, commands=True)` keeps and plans on, learned without the rest of a fit.
+`no-gap` is the same with a kernel that is blind to where the hand is and lets contact begin anywhere. `one-mode` is one
+linear map of state and command, `ensemble` three networks of the same budget of steps; both see the same state.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import vhydro
 from vhydro.commanded import ScaledNetwork
 from vhydro.episodes import Episode
 from vhydro.filter import Particles
@@ -95,19 +94,10 @@ class StepDynamics(eqx.Module):
 
 def learned(method: str, view: ContactView, train: Sequence[Episode], seed: int) -> Any:
     """The dynamics of a method, learned from rollouts."""
-    if method == "ours":
-        return fitted_model(view, train, seed).dynamics()
-    if method == "no-gap":
-        return contact_dynamics(learn_commanded(view, train, seed=seed, sees_gap=False), view, train[0].dt)
+    if method in ("ours", "no-gap"):
+        model = learn_commanded(view, train, seed=seed, sees_gap=method == "ours")
+        return contact_dynamics(model, view, train[0].dt)
     return _steps(method, view, train, seed)
-
-
-def fitted_model(view: ContactView, train: Sequence[Episode], seed: int) -> vhydro.Fitted:
-    """What `fit` gives for these rollouts; its modes and calibration are not used here and kept small."""
-    few = train[: max(1, len(train) // 20)]
-    return vhydro.fit(
-        train, view=view, modes=2, validation=few, refine=False, calibrate=False, commands=True, seed=seed
-    )
 
 
 def _steps(method: str, view: ContactView, train: Sequence[Episode], seed: int) -> StepDynamics:

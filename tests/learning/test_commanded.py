@@ -43,9 +43,12 @@ def pushed(seed: int, steps: int = 50) -> Episode:
     return Episode(np.array(rows), command, 0.05, CHANNELS, INPUTS)
 
 
+LOGS = [pushed(i) for i in range(16)]
+
+
 @pytest.fixture(scope="module")
 def fitted():
-    return vh.fit([pushed(i) for i in range(16)], modes=2, refine=False, calibrate=False, commands=True)
+    return vh.fit(LOGS[:14], validation=LOGS[14:], modes=2, refine=False, calibrate=False, commands=True)
 
 
 def rolled(fitted, log: Episode, first: int, steps: int) -> np.ndarray:
@@ -69,6 +72,12 @@ def test_commands_take_hand_and_cube_where_they_went(fitted):
         there, stayed = log.observations[first + 12, :6], log.observations[first, :6]
         error, persistence = (np.abs(x - there)[[0, 3]].max() for x in (rolled(fitted, log, first, 12), stayed))
         assert error < 0.3 * persistence
+
+
+def test_a_fit_keeps_what_is_learned_from_its_logs(fitted):
+    alone = learn_commanded(fitted.view, LOGS[:14])
+    kept, learned = (jax.tree.leaves(m) for m in (fitted.commanded, alone))
+    assert all(np.array_equal(a, b) for a, b in zip(kept, learned, strict=True))
 
 
 def test_what_is_out_of_reach_cannot_begin_to_move(fitted):
