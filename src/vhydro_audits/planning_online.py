@@ -50,15 +50,15 @@ class CarryCost(eqx.Module):
         away = _length([thing[i] - self.goal[i] for i in range(3)])
         apart = _length([hand[i] - thing[i] for i in range(3)])
         flat = jnp.hypot(hand[0] - thing[0], hand[1] - thing[1])
-        above = jnp.where(flat > 0.025, jnp.maximum(thing[2] + 0.07 - hand[2], 0.0), 0.0)
+        above = jnp.where(flat > 0.03, jnp.maximum(thing[2] + 0.06 - hand[2], 0.0), 0.0)
         speed = _length([z[f"tcp.{x} step"] for x in "xyz"])
         still = jnp.where(away < 0.06, 15 * speed, 0.0)
         grip = 0.0
         if a is not None:
             there = (away < 0.02) if self.release else jnp.zeros_like(away, bool)
             closes = (apart < 0.02) & ~there
-            grip = 0.5 * jnp.where(closes, 1 + a["gripper.command"], 1 - a["gripper.command"])
-        return jnp.minimum(10 * away + 3 * apart + 5 * above + still + grip, BOUND)
+            grip = 0.1 * jnp.where(closes, 1 + a["gripper.command"], 1 - a["gripper.command"])
+        return jnp.minimum(10 * away + 5 * apart + 2 * above + still + grip, BOUND)
 
 
 def _point(z, body: str) -> list[Any]:
