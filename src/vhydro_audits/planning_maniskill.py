@@ -19,7 +19,7 @@ from vhydro.episodes import Episode
 from vhydro.learning.commanded import track
 from vhydro.views import ContactView
 from vhydro.views.contact import contact_view
-from vhydro_audits.collect.scripted import EPISODES, own_rollouts
+from vhydro_audits.collect.scripted import EPISODES, WANDERS, own_rollouts
 from vhydro_audits.collect.simulator import maniskill_simulator
 from vhydro_audits.grid import Group
 from vhydro_audits.planning_methods import MODELS, learned
@@ -39,7 +39,8 @@ HELD_OUT = 0.25  # of the rollouts
 DENSE = {"PushCube": 4, "PickCube": 5, "StackCube": 8, "PegInsertionSide": 10}  # the dense reward's unit
 TABLE = -0.02  # m: a body below has fallen off the table
 ERRORS = ("rmse_h1", "rmse_h16", "rmse_mean16", "rmse_h16_hand", "rmse_h16_bodies", "coverage90", "coverage90_moving",
-          "coverage90_resting", "energy_drift")  # fmt: skip
+          "coverage90_resting", "energy_drift",
+          "rmse_h1_wandering", "rmse_h16_wandering", "rmse_mean16_wandering")  # fmt: skip
 
 
 class Lesson(NamedTuple):
@@ -47,7 +48,8 @@ class Lesson(NamedTuple):
 
     view: ContactView
     train: list[Episode]
-    held_out: Windows
+    held_out: Windows  # of the noisy script's rollouts …
+    wandering: Windows  # … and of those that wander
 
 
 def rollouts_of(task: str, folder: Path) -> Path:
@@ -79,10 +81,13 @@ def on_the_table(log: Episode) -> Episode:
 def lesson(task: str, seed: int, folder: str) -> Lesson:
     """The rollouts divided by the seed."""
     logs = rollouts(Path(folder) / f"{task}.npz")
-    order = np.random.default_rng(seed).permutation(len(logs))
-    held = max(1, round(HELD_OUT * len(logs)))
-    train, view = [logs[i] for i in order[held:]], contact_view(logs)
-    return Lesson(view, train, windows(view, [logs[i] for i in order[:held]]))
+    draw, view, train, kept = np.random.default_rng(seed), contact_view(logs), [], []
+    for wanders in (False, True):
+        own = [log for log in logs if (float(log.info["seed"]) % WANDERS == 0) == wanders]
+        order, held = draw.permutation(len(own)), max(1, round(HELD_OUT * len(own)))
+        train += [own[i] for i in order[held:]]
+        kept.append(windows(view, [own[i] for i in order[:held]]))
+    return Lesson(view, train, *kept)
 
 
 @cache
@@ -111,12 +116,15 @@ def predict(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]
     task, seed, method = key["task"], key["seed"], key["method"]
     one = lesson(task, seed, config["folder"])
     spread = scale([track(one.view, log) for log in one.train], len(one.view.bodies))
-    if method == "persistence":
-        states = persistence(one.held_out)
-    else:
-        states = predicted(dynamics_of(task, method, seed, config["folder"]), one.held_out, seed)
-    record = PLACE | key | {"windows": len(one.held_out.z)} | scores(states, one.held_out, spread)
-    return rounded([record], 6)
+
+    def judged(given: Windows) -> dict[str, float | None]:
+        if method == "persistence":
+            return scores(persistence(given), given, spread)
+        return scores(predicted(dynamics_of(task, method, seed, config["folder"]), given, seed), given, spread)
+
+    found, also = judged(one.held_out), judged(one.wandering)
+    more = {f"{name}_wandering": also[name] for name in ("rmse_h1", "rmse_h16", "rmse_mean16")}
+    return rounded([PLACE | key | {"windows": len(one.held_out.z)} | found | more], 6)
 
 
 def perform(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:

@@ -75,7 +75,16 @@ def test_a_run_in_which_nothing_was_certified_has_a_page(tmp_path):
 
 def test_predictions_success_and_risk_in_the_simulator_have_claims_of_their_own(folder):
     numbers = dict.fromkeys(
-        ("rmse_h1", "rmse_mean16", "rmse_h16_hand", "rmse_h16_bodies", "coverage90_moving", "coverage90_resting"), 0.125
+        (
+            "rmse_h1",
+            "rmse_mean16",
+            "rmse_h16_hand",
+            "rmse_h16_bodies",
+            "rmse_h16_wandering",
+            "coverage90_moving",
+            "coverage90_resting",
+        ),
+        0.125,
     )
     numbers |= {"family": "maniskill", "task": "PushCube", "success": None, "episodes": 0, "published": None}
     played = {"success": 0.75, "episodes": 40, "return": 20.0, "return_dense": 80.0, "safe_return": 16.5}
