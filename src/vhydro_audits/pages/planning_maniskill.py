@@ -12,9 +12,9 @@ Row = dict[str, Any]
 OURS = "ours"
 HOW = (
     "Models are learned from a task’s own rollouts (a noisy script, and wandering around the bodies; no "
-    "demonstrations) and tried on held-out ones (of the script, and apart those that wander), from the true state, given the commands alone. Errors are divided by "
-    "each channel’s spread over the rollouts; channels that vary by less than 2 mm are left out. All methods see the "
-    "same state and plan with the same cost and the same sampler."
+    "demonstrations) and tried on held-out ones of the script, and apart on those that wander, from the true state, "
+    "given the commands alone. Errors are divided by each channel’s spread over the rollouts; channels that vary by "
+    "less than 2 mm are left out. All methods see the same state and plan with the same cost and the same sampler."
 )
 RISK = (
     "A logistic regression of what the plan expects at that step, fitted to the policy’s episodes of all other seeds. "
