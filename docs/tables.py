@@ -319,6 +319,60 @@ def planning() -> str:
     return table(head, rows)
 
 
+def simulated() -> list[Row]:
+    """The planning audit's rows of ManiSkill's tasks."""
+    return [row for row in result("planning") if row["family"] == "maniskill"]
+
+
+def _three(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}".removeprefix("0")
+
+
+def predictions() -> str:
+    head = [
+        "task",
+        "model",
+        "1 step",
+        "16 steps",
+        "mean of 1 to 16",
+        "wandering, 16 steps",
+        "90 % band, moving",
+        "resting",
+    ]
+    names = ("rmse_h1", "rmse_h16", "rmse_mean16", "rmse_h16_wandering", "coverage90_moving", "coverage90_resting")
+    rows = [[r["task"], r["method"], *(_three(r[n]) for n in names)] for r in simulated() if r["rmse_h16"] is not None]
+    return table(head, rows)
+
+
+def episodes() -> str:
+    head = [
+        "task",
+        "method",
+        "succeeded",
+        "return",
+        "safe return",
+        "risk told at 0, 5",
+        "gap",
+        "ECE",
+        "Brier (base rate)",
+        "AUC",
+    ]
+    rows = []
+    for r in simulated():
+        if r["success"] is None:
+            continue
+        pair = lambda name, r=r: f"{_three(r[name])}, {_three(r[name + '_t5'])}"  # noqa: E731
+        risks = f"{_three(r['predicted_risk_t0'])}, {_three(r['predicted_risk_t5'])}"
+        brier = f"{pair('brier')} ({_three(r['brier_base_rate'])})"
+        told = [risks, pair("risk_gap"), pair("ece"), brier, pair("auc")]
+        if r["predicted_risk_t0"] is None:
+            told = ["–"] * 5
+        won = f"{round(r['success'] * r['episodes'])} of {r['episodes']}"
+        safe = "–" if r["safe_return"] is None else f"{r['safe_return']:.1f}"
+        rows.append([r["task"], r["method"], won, f"{r['return']:.1f}", safe, *told])
+    return table(head, rows)
+
+
 # --- filter ---------------------------------------------------------------------------------------------------------
 
 
@@ -601,6 +655,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "support loss": support_loss,
     "support plain": support_plain,
     "planning": planning,
+    "predictions in ManiSkill": predictions,
+    "episodes in ManiSkill": episodes,
     "gaps": gaps,
     "speed": speed,
     "conformal": conformal,
