@@ -26,6 +26,11 @@ def result(audit: str) -> list[Row]:
     return _read(f"results/{audit}/summary.json")["rows"]
 
 
+def proofs() -> list[Row]:
+    """The planning audit's rows of systems with known equations."""
+    return [row for row in result("planning") if row["family"] == "known-equations"]
+
+
 def bench(name: str) -> dict:
     return _read(f"benchmarks/results/{name}.json")
 
@@ -304,13 +309,67 @@ def planning() -> str:
     ]
     rows = []
     for task, words in TASKS.items():
-        r = one(result("planning"), task=task)
+        r = one(proofs(), task=task)
         rows.append([
             f"{words}, {r['process_noise']:g}", f"{100 * r['certified_share']:.0f} %",
             f"{r['epsilon']:.3f} ({r['epsilon_worst']:.3f})", f"{r['margin']:.3f}", f"{r['bound']:.3f}",
             f"{r['realised_failure']:.4f} ({r['worst_plan']:.3f})", f"{r['executions']:,}",
             f"{r['energy_end']:.2f}, {r['energy_bound']:.2f}",
         ])  # fmt: skip
+    return table(head, rows)
+
+
+def simulated() -> list[Row]:
+    """The planning audit's rows of ManiSkill's tasks."""
+    return [row for row in result("planning") if row["family"] == "maniskill"]
+
+
+def _three(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}".removeprefix("0")
+
+
+def predictions() -> str:
+    head = [
+        "task",
+        "model",
+        "1 step",
+        "16 steps",
+        "mean of 1 to 16",
+        "wandering, 16 steps",
+        "90 % band, moving",
+        "resting",
+    ]
+    names = ("rmse_h1", "rmse_h16", "rmse_mean16", "rmse_h16_wandering", "coverage90_moving", "coverage90_resting")
+    rows = [[r["task"], r["method"], *(_three(r[n]) for n in names)] for r in simulated() if r["rmse_h16"] is not None]
+    return table(head, rows)
+
+
+def episodes() -> str:
+    head = [
+        "task",
+        "method",
+        "succeeded",
+        "return",
+        "safe return",
+        "risk told at 0, 5",
+        "gap",
+        "ECE",
+        "Brier (base rate)",
+        "AUC",
+    ]
+    rows = []
+    for r in simulated():
+        if r["success"] is None:
+            continue
+        pair = lambda name, r=r: f"{_three(r[name])}, {_three(r[name + '_t5'])}"  # noqa: E731
+        risks = f"{_three(r['predicted_risk_t0'])}, {_three(r['predicted_risk_t5'])}"
+        brier = f"{pair('brier')} ({_three(r['brier_base_rate'])})"
+        told = [risks, pair("risk_gap"), pair("ece"), brier, pair("auc")]
+        if r["predicted_risk_t0"] is None:
+            told = ["–"] * 5
+        won = f"{round(r['success'] * r['episodes'])} of {r['episodes']}"
+        safe = "–" if r["safe_return"] is None else f"{r['safe_return']:.1f}"
+        rows.append([r["task"], r["method"], won, f"{r['return']:.1f}", safe, *told])
     return table(head, rows)
 
 
@@ -501,7 +560,7 @@ def readme() -> str:
     ):
         value, peer = max((_law(m, *condition[1:])["support_f1"], words) for m, words in SINDY.items())
         rows.append([words, f"{_law('full', *condition[1:])['support_f1']:.2f}", theirs, f"{value:.2f} ({peer})"])
-    plans = result("planning")
+    plans = proofs()
     executed = sum(r["executions"] for r in plans)
     failed = 100 * sum(r["realised_failure"] * r["executions"] for r in plans) / executed
     shares = [100 * r["certified_share"] for r in plans]
@@ -518,7 +577,7 @@ def readme() -> str:
 
 def sentences() -> Iterator[tuple[str, str]]:
     """A document, and what it has to say somewhere, in one line."""
-    plans, filtered, path, replans = result("planning"), bench("filter"), bench("path"), bench("planning")
+    plans, filtered, path, replans = proofs(), bench("filter"), bench("path"), bench("planning")
     executed = f"{sum(r['executions'] for r in plans):,}"
     yield "docs/ideas/planning.md", f"over {executed} executions in the true systems"
     seconds = {r["name"]: r for r in filtered["rows"]}
@@ -607,6 +666,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "support loss": support_loss,
     "support plain": support_plain,
     "planning": planning,
+    "predictions in ManiSkill": predictions,
+    "episodes in ManiSkill": episodes,
     "gaps": gaps,
     "speed": speed,
     "conformal": conformal,

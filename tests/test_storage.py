@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from vhydro import storage
 from vhydro.calibration import Calibration
-from vhydro.commanded import CommandedModel
+from vhydro.commanded import CommandedModel, ScaledNetwork
 from vhydro.flow import BouncingFlow, MechanicalFlow, Reset
 from vhydro.gap import GapDrive, Geometry
 from vhydro.lagrangian import Friction, Inertia, Lagrangian, Potential, Remainder, Shape, Surface, Touch
@@ -100,10 +100,14 @@ def reach() -> GapDrive:
 
 def commanded_model(key) -> CommandedModel:
     """A hand that commands drive, and one body."""
+
+    def scaled(inputs: int, outputs: int) -> ScaledNetwork:
+        net = network(inputs, (4,), outputs, key=key, dtype=jnp.float32)
+        return ScaledNetwork(net, jnp.ones((2, inputs)), jnp.ones((2, outputs)))
+
     return CommandedModel(
-        servo=network(11, (4,), 4, key=key, dtype=jnp.float32), servo_in=jnp.ones((2, 11)), servo_out=jnp.ones((2, 4)),
-        servo_noise=jnp.ones(4), kernels=(network(17, (4,), 3, key=key, dtype=jnp.float32),),
-        gains=jnp.ones((1, 3, 3, 10)), noise=jnp.ones((1, 3, 3)), reach=jnp.ones(1), bodies=("cube",),
+        hand=scaled(19, 3), fingers=scaled(8, 1), servo_noise=jnp.ones(4), kernels=(scaled(19, 3),),
+        flows=(scaled(19, 3),), noise=jnp.ones((1, 3, 3)), reach=jnp.ones(1), bodies=("cube",),
         moves=("tcp.dx", "tcp.dy", "tcp.dz"), grip="gripper.command",
     )  # fmt: skip
 
@@ -205,7 +209,7 @@ def test_every_known_class_is_tried(modules):
     equations = modules["mechanical"].equations
     kept = (equations, *equations.inertia, *equations.potential, *equations.friction, *equations.remainder)
     kept += equations.blocks
-    kept += (equations.inertia[0].shape, equations.blocks[0].guard)
+    kept += (equations.inertia[0].shape, equations.blocks[0].guard, modules["commanded"].hand)
     tried = {type(m).__name__ for m in (*parts, *kept)}
     assert tried == set(storage.KNOWN)
 

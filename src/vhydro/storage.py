@@ -28,7 +28,14 @@ MODEL = model.HybridModel | model.ModeKernel | network.Network | gap.GapDrive | 
 SENSORS = emission.LinearEmission | emission.NetworkEmission | sensors.StudentEmission | sensors.RangeBearingEmission
 TERMS = library.Term | lagrangian.Lagrangian | lagrangian.LagrangeTerm | lagrangian.Shape | lagrangian.Surface
 PARTS = (
-    MODEL | SENSORS | calibration.Calibration | proposal.Proposal | TERMS | lagrangian.Touch | commanded.CommandedModel
+    MODEL
+    | SENSORS
+    | calibration.Calibration
+    | proposal.Proposal
+    | TERMS
+    | lagrangian.Touch
+    | commanded.CommandedModel
+    | commanded.ScaledNetwork
 )
 # A term or a sensor of one's own is code, which a model file never holds.
 KEPT = [c for c in get_args(PARTS) if c is not library.Custom]

@@ -1,5 +1,10 @@
-"""The planning audit on systems with known equations: are certified plans as safe as their proofs say? Paper: Thm 4."""
+"""The planning audit: are certified plans as safe as their proofs say, and how well is planned in ManiSkill?
 
+Part `known` is of systems with known equations (Paper: Thm 4), part `maniskill` of four tasks in a simulator, where
+nothing is proven (Paper: Experiment 4; see `planning_maniskill`).
+"""
+
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +22,18 @@ from vhydro.planning.energy import energy_bound, storage
 from vhydro.usage import at_least, refuse_unknown, share
 from vhydro_audits.grid import Group, run_grid
 from vhydro_audits.laws_truth import problem_of, trial, true_law
+from vhydro_audits.planning_maniskill import (
+    METHODS,
+    TASKS,
+    data_config,
+    episode_groups,
+    maniskill_meta,
+    maniskill_rows,
+    maniskill_table,
+    perform,
+    predict,
+    prediction_groups,
+)
 from vhydro_audits.planning_truth import (
     DT,
     HORIZON,
@@ -38,12 +55,16 @@ MEANS = ("epsilon", "margin", "model_risk", "bound", "pinsker", "epsilon_fitted"
 
 @dataclass(frozen=True)
 class PlanningAuditConfig:
-    """`vhydro audit planning`: plans on recovered laws, certified, and executed in the true systems."""
+    """`vhydro audit planning`: plans on recovered laws, certified and executed; models and plans in ManiSkill."""
 
+    part: Literal["known", "maniskill"] = "known"  # systems with known equations, or four tasks in a simulator
     out: Path = Path("results/planning")  # where cells and summary go
     first_seed: int = 100  # seeds 0 to 9 were for tuning
-    seeds: int = 20  # each with a law and problems of its own
-    tasks: tuple[str, ...] = tuple(SETTINGS)  # systems whose equations are known
+    seeds: int = 20  # each with a law and problems of its own, or a division of the rollouts
+    tasks: tuple[str, ...] = ()  # of the part; all of them if not given
+    methods: tuple[str, ...] = ()  # that are compared in ManiSkill; all of them if not given
+    episodes: int = 10  # of every seed and method in ManiSkill; 0: predictions only, which need no simulator
+    rollouts: Path = Path("runs/rollouts")  # folder of ManiSkill's rollouts; they are made where it has none
     problems: int = 6  # starts and goals of each seed
     executions: int = 500  # of every plan
     delta: float = 0.3  # largest chance of failure to be proven
@@ -61,13 +82,28 @@ class PlanningAuditConfig:
         at_least("first-seed", self.first_seed, 0)
         share("delta", self.delta)
         share("beta", self.beta)
-        refuse_unknown(self.tasks, SETTINGS, "task")
+        at_least("episodes", self.episodes, 0)
+        refuse_unknown(self.tasks, TASKS if self.part == "maniskill" else SETTINGS, "task", f" in --part {self.part}")
+        refuse_unknown(self.methods, METHODS, "method")
+
+    @property
+    def range(self) -> range:
+        """The seeds."""
+        return range(self.first_seed, self.first_seed + (2 if self.quick else self.seeds))
 
 
 def run_planning_audit(config: PlanningAuditConfig) -> Path:
-    """The path of the audit's page, after every cell was computed or found."""
+    """The path of the audit's page, or of the summary where there is no page yet, after every cell was computed."""
     from vhydro_audits.pages.planning import write_planning_page
 
+    summary = run_maniskill(config) if config.part == "maniskill" else run_known(config)
+    page = write_planning_page(config.out) if (config.out / "summary.json").is_file() else summary
+    print(page)
+    return page
+
+
+def run_known(config: PlanningAuditConfig) -> Path:
+    """The path of the summary of systems with known equations, whose rows were printed."""
     names = ("problems", "executions", "delta", "beta", "noise")
     plain = {name: getattr(config, name) for name in names} | ({"problems": 2} if config.quick else {})
     results = run_grid(
@@ -76,18 +112,41 @@ def run_planning_audit(config: PlanningAuditConfig) -> Path:
     )  # fmt: skip
     seeds = len({cell["seed"] for cell in results.cells})
     rows = summary_rows(results.cells)
-    write_summary(config.out, meta(results, seeds) | {"quick": config.quick}, rows)
     print(table(rows))
-    page = write_planning_page(config.out)
-    print(page)
-    return page
+    said = write_summary(config.out, meta(results, seeds) | {"quick": config.quick}, rows)
+    return joined(config.out) or said
+
+
+def run_maniskill(config: PlanningAuditConfig) -> Path:
+    """The path of the summary of ManiSkill's tasks, whose rows were printed."""
+    folder, methods = config.out / "maniskill", config.methods or METHODS
+    place = {"workers": config.workers, "on": config.on, "address": config.address, "overwrite": config.overwrite}
+    for task in config.tasks or TASKS:
+        data = data_config(task, config.rollouts)
+        run_grid(prediction_groups(task, methods, config.range), predict, data, folder / task / "prediction", **place)
+        acting = episode_groups(task, methods, config.range, 1 if config.quick else config.episodes)
+        if acting and config.episodes:
+            run_grid(acting, perform, data, folder / task / "episodes", **place)
+    rows = maniskill_rows(folder)
+    print(maniskill_table(rows))
+    told = write_summary(folder, maniskill_meta(folder) | {"quick": config.quick}, rows)
+    return joined(config.out) or told
+
+
+def joined(out: Path) -> Path | None:
+    """The path of the summary with the rows of both parts; None where there are not both."""
+    paths = out / "summary.json", out / "maniskill" / "summary.json"
+    if not all(path.is_file() for path in paths):
+        return None
+    known, other = (json.loads(path.read_text("utf-8")) for path in paths)
+    rows = [row for row in known["rows"] if row.get("family") == FAMILY["family"]] + other["rows"]
+    return write_summary(out, known["meta"] | {"maniskill": other["meta"]}, rows)
 
 
 def groups(config: PlanningAuditConfig) -> list[Group]:
     """One group for every task and seed: one law, several problems."""
-    seeds = range(config.first_seed, config.first_seed + (2 if config.quick else config.seeds))
     problems = range(2 if config.quick else config.problems)
-    keys = [{"task": task, "seed": seed} for seed in seeds for task in config.tasks]
+    keys = [{"task": task, "seed": seed} for seed in config.range for task in config.tasks or SETTINGS]
     return [Group(key, tuple(FAMILY | key | {"problem": i} for i in problems)) for key in keys]
 
 

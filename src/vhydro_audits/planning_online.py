@@ -9,17 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhydro.learning.commanded import regime_of
-from vhydro.planning import ContactDynamics, Plan, Task, cem
+from vhydro.planning import Plan, Task, cem, rollout
 from vhydro.views import ContactView
-from vhydro_audits.collect.scripted import BODIES, NoisyScripted, play, scripted
+from vhydro_audits.collect.scripted import BODIES, NoisyScripted, place, play
 from vhydro_audits.collect.simulator import Simulator
 
 LIMITS = {"PushCube": 50, "PickCube": 50, "StackCube": 50, "PegInsertionSide": 100}  # steps of an episode
-PLANNER = cem(16, 4, 192, 8, rounds=3, first_rounds=5)  # chosen on seeds 0 to 9 of PushCube
+PLANNER = cem(16, 8, 192, 8, rounds=3, first_rounds=5)  # chosen on seeds 0 to 9 of PushCube
+AT_THE_END = 0.5  # weight of the last cost beside the mean of all: with 2 plans put off what they can do now
 BOUND = 20.0
 ACTIONS = {"tcp.dx": (-0.7, 0.7), "tcp.dy": (-0.7, 0.7), "tcp.dz": (-0.7, 0.7), "gripper.command": (-1.0, 1.0)}
 SIZE = {"StackCube": 0.04}  # m: how far above its goal's body a body comes to lie
-MOMENTS = (0, 5)  # steps at which the risk of the episode is told
+MOMENTS = (0, 5)  # steps at which the risk of the episode is told …
+FAR, PATHS = cem(48, 12, 96, 8, first_rounds=5), 64  # … by a longer plan too, and by so many paths of it
+NEAR = {"PushCube": 0.1, "PickCube": 0.025, "StackCube": 0.025, "PegInsertionSide": 0.05}  # m: at the goal
 
 
 class PushCost(eqx.Module):
@@ -47,15 +50,15 @@ class CarryCost(eqx.Module):
         away = _length([thing[i] - self.goal[i] for i in range(3)])
         apart = _length([hand[i] - thing[i] for i in range(3)])
         flat = jnp.hypot(hand[0] - thing[0], hand[1] - thing[1])
-        above = jnp.where(flat > 0.025, jnp.maximum(thing[2] + 0.07 - hand[2], 0.0), 0.0)
+        above = jnp.where(flat > 0.03, jnp.maximum(thing[2] + 0.06 - hand[2], 0.0), 0.0)
         speed = _length([z[f"tcp.{x} step"] for x in "xyz"])
         still = jnp.where(away < 0.06, 15 * speed, 0.0)
         grip = 0.0
         if a is not None:
             there = (away < 0.02) if self.release else jnp.zeros_like(away, bool)
             closes = (apart < 0.02) & ~there
-            grip = 0.5 * jnp.where(closes, 1 + a["gripper.command"], 1 - a["gripper.command"])
-        return jnp.minimum(10 * away + 3 * apart + 5 * above + still + grip, BOUND)
+            grip = 0.1 * jnp.where(closes, 1 + a["gripper.command"], 1 - a["gripper.command"])
+        return jnp.minimum(10 * away + 5 * apart + 2 * above + still + grip, BOUND)
 
 
 def _point(z, body: str) -> list[Any]:
@@ -70,7 +73,7 @@ def task_of(name: str, values) -> Task:
     """The task of an episode, with its goal; the same for every method."""
     goal = _goal(name, values)
     cost = PushCost(goal) if name == "PushCube" else CarryCost(goal, BODIES[name][0], name == "StackCube")
-    return Task(cost, bound=BOUND, actions=ACTIONS, final=cost, final_weight=2.0)
+    return Task(cost, bound=BOUND, actions=ACTIONS, final=cost, final_weight=AT_THE_END)
 
 
 def _goal(name: str, values) -> jax.Array:
@@ -85,35 +88,54 @@ class Run(NamedTuple):
     success: bool
     total: float  # of the normalised dense reward, over all steps
     lost: bool
-    costs: dict[int, float]  # expected by the plan of that step
+    told: dict[int, list[float]]  # see `Planned.foreseen`
     moved: float  # m: how far the body got
 
 
 class Planned:
     """The receding-horizon loop on what the simulator shows, as a policy of values."""
 
-    def __init__(self, name: str, dynamics: ContactDynamics, view: ContactView, seed: int):
+    def __init__(self, name: str, dynamics: Any, view: ContactView, seed: int):
         self._name, self._dynamics, self._view = name, dynamics, view
-        self._key, self._before, self._task = jax.random.key(seed), None, None
+        self._key, self._rows, self._task = jax.random.key(seed), [], None
         self._plan: Plan | None = None
-        self._count, self.costs = 0, {}
+        self._count, self.told = 0, {}
 
     def __call__(self, values) -> np.ndarray:
         self._task = self._task or task_of(self._name, values)
-        mode = self._mode(self._before or values, values)
-        belief = self._dynamics.seen(self._view, self._before or values, values, mode)
-        key = jax.random.fold_in(self._key, self._count)
-        self._plan = PLANNER(self._dynamics, belief, self._task, key=key, warm=self._plan)
+        self._rows = [*self._rows[-2:], values]
+        last = None if self._plan is None else self._plan.actions[0]
+        belief = self._dynamics.seen(self._view, self._rows, last, self._mode())
+        plan_key, far_key = jax.random.split(jax.random.fold_in(self._key, self._count))
+        self._plan = PLANNER(self._dynamics, belief, self._task, key=plan_key, warm=self._plan)
         if self._count in MOMENTS:
-            self.costs[self._count] = self._plan.cost
-        self._before, self._count = values, self._count + 1
+            self.told[self._count] = self.foreseen(belief, values, far_key)
+        self._count += 1
         return self._plan.actions[0]
 
-    def _mode(self, before, now) -> int:
+    def foreseen(self, belief, values, key) -> list[float]:
+        """What is expected now: the cost, how far body and goal and hand and body are apart, and the share of a long
+        plan's paths that never come near the goal.
+        """
+        assert self._task is not None
+        assert self._plan is not None
+        plan_key, roll_key = jax.random.split(key)
+        goal, body = np.asarray(_goal(self._name, values)), BODIES[self._name][0]
+        plan = FAR(self._dynamics, belief, self._task, key=plan_key)
+        start = self._dynamics.population(belief)
+        actions = jnp.asarray(plan.actions, self._dynamics.dtype)
+        states = rollout(self._dynamics, self._task, start, actions, roll_key, PATHS, keep=True).states
+        there = np.asarray(states)[:, 7:10] - goal[None, :, None]  # (steps, three, paths)
+        flat = 2 if self._name == "PushCube" else 3
+        missed = (np.linalg.norm(there[:, :flat], axis=1) > NEAR[self._name]).all(0).mean()
+        thing = place(values, body)
+        away, apart = np.linalg.norm((thing - goal)[:flat]), np.linalg.norm(thing - place(values, "tcp"))
+        return [float(x) for x in (self._plan.cost, away, apart, missed)]
+
+    def _mode(self) -> int:
         """What every body just did, by its displacement and the hand's."""
-        steps = {
-            b: np.array([[now[f"{b}.{x}"] - before[f"{b}.{x}"] for x in "xyz"]]) for b in ("tcp", *self._view.bodies)
-        }
+        before, now = self._rows[-2:] if len(self._rows) > 1 else self._rows * 2
+        steps = {b: (place(now, b) - place(before, b))[None] for b in ("tcp", *self._view.bodies)}
         each = [int(regime_of(steps[body], steps["tcp"])[0]) for body in self._view.bodies]
         return sum(regime * 3**i for i, regime in enumerate(each))
 
@@ -125,19 +147,15 @@ def random_policy(seed: int) -> Callable:
 
 
 def run_episode(simulator: Simulator, name: str, method: str, seed: int, dynamics: Any = None, view: Any = None) -> Run:
-    """One episode of a method; `ours` plans on the dynamics that are given."""
-    if method == "ours" and (dynamics is None or view is None):
-        raise ValueError("no dynamics or no view given to plan with; expected those of a fit with `commands=True`.")
-    policy = {
-        "ours": lambda: Planned(name, dynamics, view, seed),
-        "random": lambda: random_policy(seed),
-        "noisy": lambda: NoisyScripted(name, seed, random=0.0),
-        "scripted": lambda: lambda values: scripted(name, values),
-    }[method]()
+    """One episode: of a policy by its name, or planned on the dynamics that are given."""
+    policies = {"random": lambda: random_policy(seed), "noisy": lambda: NoisyScripted(name, seed, random=0.0)}
+    if method not in policies and (dynamics is None or view is None):
+        raise ValueError(f"no dynamics or no view given for {method!r}; expected both to plan, or random or noisy.")
+    policy = policies[method]() if method in policies else Planned(name, dynamics, view, seed)
     out = play(simulator, name, policy, seed, LIMITS[name])
     moved = 0.0
     if out.episode is not None:
         first = out.episode.columns(body=BODIES[name][0])[:3]
         path = out.episode.observations[:, first]
         moved = float(np.linalg.norm(path[-1] - path[0]))
-    return Run(out.success, float(sum(out.rewards)), out.lost, getattr(policy, "costs", {}), moved)
+    return Run(out.success, float(sum(out.rewards)), out.lost, getattr(policy, "told", {}), moved)

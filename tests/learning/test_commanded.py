@@ -8,8 +8,8 @@ import pytest
 import vhydro as vh
 from vhydro.commanded import HELD, REST
 from vhydro.episodes import Channel, Episode
-from vhydro.learning.commanded import is_commanded
-from vhydro.planning import Task, cem
+from vhydro.learning.commanded import is_commanded, learn_commanded, track
+from vhydro.planning import Task, cem, rollout
 from vhydro.views import ContactView
 
 GAIN, LAG = 0.02, 0.5  # metres a unit of command; share of the last step that goes on
@@ -43,16 +43,19 @@ def pushed(seed: int, steps: int = 50) -> Episode:
     return Episode(np.array(rows), command, 0.05, CHANNELS, INPUTS)
 
 
+LOGS = [pushed(i) for i in range(16)]
+
+
 @pytest.fixture(scope="module")
 def fitted():
-    return vh.fit([pushed(i) for i in range(16)], modes=2, refine=False, calibrate=False, commands=True)
+    return vh.fit(LOGS[:14], validation=LOGS[14:], modes=2, refine=False, calibrate=False, commands=True)
 
 
 def rolled(fitted, log: Episode, first: int, steps: int) -> np.ndarray:
     """The mean place of hand and cube after some steps of the log's own commands, from what was seen."""
     dynamics = fitted.dynamics()
     named = [dict(zip([c.name for c in log.channels], row, strict=True)) for row in log.observations]
-    start = dynamics.seen(fitted.view, named[first - 1], named[first])
+    start = dynamics.seen(fitted.view, named[first - 2 : first + 1], log.actions[first - 1])
     particles = 64
     mode, z = (jnp.broadcast_to(x, (*x.shape[:-1], particles)) for x in (start.mode, start.z))
     noise = dynamics.noise(jax.random.key(0), steps, particles)
@@ -65,10 +68,16 @@ def rolled(fitted, log: Episode, first: int, steps: int) -> np.ndarray:
 def test_commands_take_hand_and_cube_where_they_went(fitted):
     for log in (pushed(100), pushed(101)):
         met = int(np.argmax(np.abs(np.diff(log.observations[:, 3])) > 1e-3))
-        first = max(met - 6, 1)
+        first = max(met - 6, 2)
         there, stayed = log.observations[first + 12, :6], log.observations[first, :6]
         error, persistence = (np.abs(x - there)[[0, 3]].max() for x in (rolled(fitted, log, first, 12), stayed))
         assert error < 0.3 * persistence
+
+
+def test_a_fit_keeps_what_is_learned_from_its_logs(fitted):
+    alone = learn_commanded(fitted.view, LOGS[:14])
+    kept, learned = (jax.tree.leaves(m) for m in (fitted.commanded, alone))
+    assert all(np.array_equal(a, b) for a, b in zip(kept, learned, strict=True))
 
 
 def test_what_is_out_of_reach_cannot_begin_to_move(fitted):
@@ -95,9 +104,11 @@ def test_a_plan_is_the_same_after_the_file(fitted, tmp_path):
     plans = []
     for one in (fitted, loaded):
         dynamics = one.dynamics()
-        start = dynamics.seen(one.view, row, row)
+        start = dynamics.seen(one.view, [row])
         plans.append(cem(candidates=32, particles=4)(dynamics, start, task, key=jax.random.key(1)))
     assert np.array_equal(plans[0].actions, plans[1].actions)
+    end = rollout(dynamics, task, dynamics.population(start), jnp.asarray(plans[0].actions), jax.random.key(2), 64)
+    assert float(end.cost.mean()) == pytest.approx(plans[0].cost, rel=0.2)
     assert plans[0].actions[:8, 0].mean() > 0.2  # through the cube's place, towards the goal
 
 
@@ -111,3 +122,25 @@ def test_commands_that_a_log_does_not_have_are_refused():
 def test_noise_of_ones_own_is_refused(fitted):
     with pytest.raises(ValueError, match="Leave them out"):
         fitted.dynamics(noise=0.1)
+
+
+def test_what_is_seen_is_what_a_log_passes_through(fitted):
+    log = pushed(100)
+    named = [dict(zip([c.name for c in log.channels], row, strict=True)) for row in log.observations]
+    passed = track(fitted.view, log).z
+    for t in (0, 1, 2, 20):
+        command = log.actions[t - 1] if t else None
+        start = fitted.dynamics().seen(fitted.view, named[: t + 1], command)
+        np.testing.assert_allclose(np.asarray(start.z)[:, 0], passed[t], atol=1e-6)
+
+
+def test_a_kernel_that_is_blind_to_gaps_lets_far_bodies_move(fitted):
+    logs = [pushed(i) for i in range(4)]
+    blind = learn_commanded(fitted.view, logs, sees_gap=False)
+    still = jnp.zeros((4, 1), jnp.float32)
+    near, far = np.zeros((2, blind.latent, 1), np.float32)
+    near[7], far[7] = CONTACT, 1.0
+    rests = jnp.array([REST], jnp.int32)
+    here, there = (np.asarray(blind.log_regime(0, rests, jnp.asarray(z), still, still)) for z in (near, far))
+    np.testing.assert_array_equal(here, there)
+    assert np.isfinite(there).all()

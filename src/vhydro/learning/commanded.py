@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
-from vhydro.commanded import COAST, HELD, REST, CommandedModel
+from vhydro.commanded import COAST, HELD, REST, CommandedModel, ScaledNetwork, body_inputs, finger_inputs, hand_inputs
 from vhydro.episodes import Episode
 from vhydro.network import Network, network
 from vhydro.views import ContactView
@@ -19,8 +19,9 @@ from vhydro.views.view import columns, commands
 MOVED = 4e-4  # m a step: less is rest
 FOLLOWS = 0.6  # of the hand's step: a body that differs by less goes with it
 MARGIN = 1.1  # on the largest gap at which contact was seen
-STEPS, RATE = 1500, 5e-3
+STEPS, BATCH, RATE, DECAY = 3000, 2048, 5e-3, 0.2
 FLOOR = 2e-4  # m: least noise of a step
+GAPS = 6  # first of `body_inputs`
 
 
 class Track(NamedTuple):
@@ -41,9 +42,12 @@ def track(view: ContactView, log: Episode) -> Track:
     hand, opening = columns(log, view.hand), view.width(log)[:, None]
     bodies = [_filled(columns(log, names)) for names in view.bodies.values()]
     steps = [np.vstack([np.zeros((1, 3)), np.diff(x, axis=0)]) for x in (hand, *bodies)]
-    z = np.concatenate([hand, steps[0], opening, *bodies, *steps[1:]], 1)
+    told = commands(log, [*view.moves, view.grip])
+    earlier, change = np.vstack([np.zeros((1, 3)), steps[0][:-1]]), np.diff(opening, axis=0, prepend=opening[:1])
+    memory = [earlier, change, np.vstack([np.zeros((1, 4)), told])]
+    z = np.concatenate([hand, steps[0], opening, *bodies, *steps[1:], *memory], 1)
     regime = np.stack([regime_of(s[1:], steps[0][1:]) for s in steps[1:]], 1)
-    return Track(z, commands(log, [*view.moves, view.grip]), regime)
+    return Track(z, told, regime)
 
 
 def _filled(values: np.ndarray) -> np.ndarray:
@@ -62,74 +66,100 @@ def regime_of(body: np.ndarray, hand: np.ndarray) -> np.ndarray:
     return np.where(moves, np.where(follows, HELD, COAST), REST)
 
 
-def learn_commanded(view: ContactView, logs: Sequence[Episode], *, seed: int = 0) -> CommandedModel:
-    """The model that these logs speak for: servo and kernels by gradient descent, flows by least squares."""
+def learn_commanded(
+    view: ContactView, logs: Sequence[Episode], *, seed: int = 0, sees_gap: bool = True
+) -> CommandedModel:
+    """The model that these logs speak for, by gradient descent.
+
+    Without `sees_gap` its kernels do not know how far a body is from hand and others, and anything may begin anywhere:
+    for comparison.
+    """
     tracks = [track(view, log) for log in logs]
     z, after = (np.concatenate([t.z[part] for t in tracks]) for part in (slice(None, -1), slice(1, None)))
     command = np.concatenate([t.command for t in tracks])
-    keys = jax.random.split(jax.random.key(seed), 1 + len(view.bodies))
-    given, wanted = np.hstack([z[:, :7], command]), np.hstack([after[:, 3:6], after[:, 6:7] - z[:, 6:7]])
-    whiten = lambda x: np.stack([x.mean(0), x.std(0) + 1e-6])  # noqa: E731
-    into, out = whiten(given), whiten(wanted)
-    servo = _regression(keys[0], (given - into[0]) / into[1], (wanted - out[0]) / out[1])
-    left = (wanted - out[0]) / out[1] - np.asarray(servo(jnp.asarray(((given - into[0]) / into[1]).T, jnp.float32))).T
-    parts = [_body(view, tracks, i, z, after, command, keys[1 + i]) for i in range(len(view.bodies))]
-    single = lambda values: jnp.asarray(np.asarray(values), jnp.float32)  # noqa: E731
+    keys = jax.random.split(jax.random.key(seed), 2 + len(view.bodies))
+    opened = after[:, 6:7] - z[:, 6:7]
+    hand, left = regression(keys[0], _columns(hand_inputs(_single(z.T), _single(command.T))), after[:, 3:6])
+    fingers, also_left = regression(keys[1], _columns(finger_inputs(_single(z.T), _single(command.T))), opened)
+    step = np.hstack([after[:, 3:6], opened])
+    parts = [_body(i, tracks, z, after, step, command, keys[2 + i], sees_gap) for i in range(len(view.bodies))]
     return CommandedModel(
-        servo=servo, servo_in=single(into), servo_out=single(out), servo_noise=single(left.std(0) * out[1]),
-        kernels=tuple(p[0] for p in parts), gains=single([p[1] for p in parts]), noise=single([p[2] for p in parts]),
-        reach=single([p[3] for p in parts]), bodies=tuple(view.bodies), moves=view.moves, grip=view.grip,
+        hand=hand, fingers=fingers, servo_noise=_single(np.hstack([left.std(0), also_left.std(0)])),
+        kernels=tuple(p[0] for p in parts), flows=tuple(p[1] for p in parts), noise=_single([p[2] for p in parts]),
+        reach=_single([p[3] for p in parts]), bodies=tuple(view.bodies), moves=view.moves, grip=view.grip,
     )  # fmt: skip
 
 
-def _body(view, tracks, i, z, after, command, key):
-    """Kernel, gains, noise and reach of one body."""
-    n, first = len(view.bodies), 7 + 3 * i
-    own, step = slice(7 + 3 * (n + i), 10 + 3 * (n + i)), after[:, 3:6]
-    before = z[:, first : first + 3] - z[:, :3]
-    moved, regime = after[:, own], np.concatenate([t.regime[:, i] for t in tracks])
+def _single(values) -> Array:
+    return jnp.asarray(np.asarray(values), jnp.float32)
+
+
+def _columns(rows: Array) -> np.ndarray:
+    return np.asarray(rows).T
+
+
+def _body(i: int, tracks: Sequence[Track], z, after, step, command, key, sees_gap: bool):
+    """Kernel, flow, noise and reach of one body."""
+    kernel_key, flow_key = jax.random.split(key)
+    n = tracks[0].regime.shape[1]
+    regime = np.concatenate([t.regime[:, i] for t in tracks])
     was = np.concatenate([np.concatenate([[REST], t.regime[:-1, i]]) for t in tracks])
-    features = np.hstack([step, z[:, own], before - step, np.ones((len(z), 1))])
-    gains, noise = np.zeros((3, 3, 10)), np.full((3, 3), FLOOR)
-    for r, use in ((HELD, range(10)), (COAST, (3, 4, 5, 9))):
-        rows = regime == r
-        if rows.sum() > 5 * len(use):
-            x = features[rows][:, list(use)]
-            ridge = 1e-8 * len(x) * np.eye(len(use))
-            gains[r][:, list(use)] = np.linalg.solve(x.T @ x + ridge, x.T @ moved[rows]).T
-            noise[r] = np.maximum((moved[rows] - features[rows] @ gains[r].T).std(0), FLOOR)
-    near = np.minimum(*(np.linalg.norm(g, axis=1) for g in (before, before - step)))
+    parts = [_single(x.T) for x in (z, step, command)]
+    given = lambda doing: _columns(body_inputs(i, n, jnp.asarray(doing), *parts))  # noqa: E731
+    moves, noise = regime != REST, np.zeros((3, 3))
+    flow, left = regression(flow_key, given(regime)[moves], after[moves, 7 + 3 * (n + i) : 10 + 3 * (n + i)])
+    for r in (HELD, COAST):
+        rows = regime[moves] == r
+        noise[r] = np.maximum(left[rows].std(0) if rows.sum() > 1 else left.std(0), FLOOR)
+    before = z[:, 7 + 3 * i : 10 + 3 * i] - z[:, :3]
+    near = np.minimum(*(np.linalg.norm(g, axis=1) for g in (before, before - step[:, :3])))
     begun = near[(regime == HELD) | ((regime == COAST) & (was == REST))]
-    reach = MARGIN * np.quantile(begun, 0.98) if len(begun) else 0.0
-    given = np.hstack(
-        [20 * before, 20 * (before - step), 30 * z[:, 6:7], command, 100 * z[:, own], np.eye(3)[was]]
-    )  # fmt: skip
-    return _classifier(key, given, regime), gains, noise, reach
+    reach = (MARGIN * np.quantile(begun, 0.98) if len(begun) else 0.0) if sees_gap else np.inf
+    rows = given(was)
+    blind = [] if sees_gap else [*range(GAPS), *range(rows.shape[1] - 3 * (n - 1), rows.shape[1])]
+    return _classifier(kernel_key, rows, regime, blind), flow, noise, reach
 
 
-def _regression(key, given: np.ndarray, wanted: np.ndarray) -> Network:
-    net = network(given.shape[1], (48, 48), wanted.shape[1], key=key, dtype=jnp.float32)
-    x, y = jnp.asarray(given.T, jnp.float32), jnp.asarray(wanted.T, jnp.float32)
-    return _descended(net, lambda net: ((net(x) - y) ** 2).mean())
+def regression(
+    key: PRNGKeyArray, given: np.ndarray, wanted: np.ndarray, hidden: tuple[int, ...] = (48, 48)
+) -> tuple[ScaledNetwork, np.ndarray]:
+    """The outputs as a network of the inputs, and what it leaves."""
+    into, out = whitening(given), whitening(wanted)
+    x, y = _single(((given - into[0]) / into[1]).T), _single(((wanted - out[0]) / out[1]).T)
+    net = network(len(x), hidden, len(y), key=key, dtype=jnp.float32)
+    net = _descended(key, net, x, y, lambda net, x, y: ((net(x) - y) ** 2).mean())
+    return ScaledNetwork(net, _single(into), _single(out)), np.asarray(y - net(x)).T * out[1]
 
 
-def _classifier(key, given: np.ndarray, label: np.ndarray) -> Network:
-    net = network(given.shape[1], (32, 32), 3, key=key, dtype=jnp.float32)
-    x, y = jnp.asarray(given.T, jnp.float32), jnp.asarray(np.eye(3)[label].T, jnp.float32)
-    return _descended(net, lambda net: -(jax.nn.log_softmax(net(x), axis=0) * y).sum(0).mean())
+def whitening(values: np.ndarray) -> np.ndarray:
+    """The shift and the scale of every column."""
+    return np.stack([values.mean(0), values.std(0) + 1e-6])
 
 
-def _descended(net: Network, loss: Callable[[Network], Array]) -> Network:
-    optimiser = optax.adamw(optax.cosine_decay_schedule(RATE, STEPS), weight_decay=1e-3)
+def _classifier(key, given: np.ndarray, label: np.ndarray, blind: Sequence[int]) -> ScaledNetwork:
+    """The logits of the labels as a network of the inputs, but not of the blind ones."""
+    into = whitening(given)
+    into[:, list(blind)] = [[0.0], [np.inf]]
+    x, y = _single(((given - into[0]) / into[1]).T), _single(np.eye(3)[label].T)
+    net = network(len(x), (32, 32), 3, key=key, dtype=jnp.float32)
+    net = _descended(key, net, x, y, lambda net, x, y: -(jax.nn.log_softmax(net(x), axis=0) * y).sum(0).mean())
+    return ScaledNetwork(net, _single(into), _single([[0.0] * 3, [1.0] * 3]))
+
+
+def _descended(key, net: Network, x: Array, y: Array, loss: Callable[[Network, Array, Array], Array]) -> Network:
+    """The network after descending the loss over batches."""
+    optimiser = optax.adamw(optax.cosine_decay_schedule(RATE, STEPS), weight_decay=DECAY)
 
     @eqx.filter_jit
-    def run(net):
-        def step(carry, _):
+    def run(net, x, y):
+        def step(carry, key):
             net, state = carry
-            value, slope = jax.value_and_grad(loss)(net)
+            rows = jax.random.randint(key, (min(BATCH, x.shape[1]),), 0, x.shape[1])
+            slope = jax.grad(loss)(net, x[:, rows], y[:, rows])
             change, state = optimiser.update(slope, state, net)
-            return (eqx.apply_updates(net, change), state), value
+            return (eqx.apply_updates(net, change), state), None
 
-        return jax.lax.scan(step, (net, optimiser.init(eqx.filter(net, eqx.is_array))), None, length=STEPS)[0][0]
+        begun = net, optimiser.init(eqx.filter(net, eqx.is_array))
+        return jax.lax.scan(step, begun, jax.random.split(key, STEPS))[0][0]
 
-    return run(net)
+    return run(net, x, y)

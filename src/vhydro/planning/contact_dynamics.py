@@ -1,6 +1,6 @@
 """How a contact model that commands drive moves many particles at once: what a planner for a robot's hand asks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +14,7 @@ from vhydro.filter import Particles
 from vhydro.particles import Draw, step_noise
 from vhydro.planning.dynamics import Gap, Noise, Population, drawn_mode, population
 from vhydro.planning.task import Readout, readout
-from vhydro.small import over, pick
+from vhydro.small import beside, over, pick
 from vhydro.views import ContactView
 
 
@@ -32,19 +32,18 @@ class ContactDynamics(eqx.Module):
 
     @property
     def dtype(self):
-        return self.model.gains.dtype
+        return self.model.noise.dtype
 
     def population(self, belief: Any) -> Population:
         """The points of a belief of this model; see `seen`."""
         return population(belief, self.model.latent, self.model.modes)
 
-    def seen(self, view: ContactView, before: Mapping[str, float], now: Mapping[str, float], mode: int = 0):
-        """The belief where everything is seen: two rows by channel name, the last steps between them."""
-        place = lambda row, names: np.array([row[n] for n in names])  # noqa: E731
-        things = [view.hand, *view.bodies.values()]
-        steps = [place(now, names) - place(before, names) for names in things]
-        width = np.mean([abs(now[f]) for f in view.fingers])
-        z = np.concatenate([place(now, view.hand), steps[0], [width], *(place(now, n) for n in things[1:]), *steps[1:]])
+    def seen(self, view: ContactView, rows: Sequence[Mapping[str, float]], command: Any = None, mode: int = 0):
+        """The belief where everything is seen: the last rows by channel name, the latest last, up to three of them.
+
+        The last steps are between them; `command` is the one that led to the latest row.
+        """
+        z = seen_state(view, rows, command)
         one = jnp.ones((1,), self.dtype)
         return Particles(jnp.full((1,), mode, jnp.int32), jnp.asarray(z[:, None], self.dtype), 0 * one, one[0], None)
 
@@ -62,19 +61,19 @@ class ContactDynamics(eqx.Module):
     def step(self, mode, z, action, noise: Noise):
         """The hand by its servo, then every body by what it is drawn to do."""
         model, shape = self.model, mode.shape
-        command = jnp.broadcast_to(action, (action.shape[0], *shape))
         axes = len(shape)
+        command = jnp.broadcast_to(beside(action, axes), (action.shape[0], *shape))
         step = model.servo_step(z, command) + over(model.servo_noise, axes) * noise["servo"]
         hand, opening = z[:3] + step[:3], jnp.maximum(z[6:7] + step[3:4], 0.0)
         places, steps, after = [], [], jnp.zeros(shape, jnp.int32)
         for i in range(len(model.bodies)):
             regime = (mode // 3**i) % 3
             new = drawn_mode(model.log_regime(i, regime, z, step, command), noise["mode"][i])
-            moved = pick(model.body_step(i, z, step), new)
+            moved = model.body_step(i, new, z, step, command)
             moved = moved + pick(over(model.noise[i], axes), new) * noise["body"][3 * i : 3 * i + 3]
-            moved = jnp.where(new == 0, 0.0, moved)
             places, steps, after = [*places, z[model.place(i)] + moved], [*steps, moved], after + new * 3**i
-        return after, jnp.concatenate([hand, step[:3], opening, *places, *steps])
+        memory = [z[3:6], opening - z[6:7], command]
+        return after, jnp.concatenate([hand, step[:3], opening, *places, *steps, *memory])
 
     def compared(self, truth: Any, batched: bool, mode, z, action, noise: Noise, gap: Gap):  # noqa: ARG002
         """Refused: a network has no path law."""
@@ -85,9 +84,28 @@ class ContactDynamics(eqx.Module):
         raise ValueError("networks have no path law to compare; certify by `conformal(record)` of held-out episodes.")
 
 
+def seen_state(view: ContactView, rows: Sequence[Mapping[str, float]], command: Any = None) -> np.ndarray:
+    """The state of the latest of up to three rows; what they do not tell of the past was at rest."""
+    rows = [rows[0]] * (3 - len(rows)) + list(rows[-3:])
+    things = [view.hand, *view.bodies.values()]
+    place = lambda row, names: np.array([row[n] for n in names])  # noqa: E731
+    width = lambda row: np.mean([abs(row[f]) for f in view.fingers])  # noqa: E731
+    first, before, now = rows
+    steps = [place(now, names) - place(before, names) for names in things]
+    earlier = place(before, view.hand) - place(first, view.hand)
+    told = np.zeros(4) if command is None else np.asarray(command, float)
+    memory = [earlier, [width(now) - width(before)], told]
+    places = [place(now, names) for names in things]
+    return np.concatenate([places[0], steps[0], [width(now)], *places[1:], *steps[1:], *memory])
+
+
 def contact_dynamics(model: CommandedModel, view: ContactView, dt: float) -> ContactDynamics:
     """The dynamics of a commanded model; a state has the log's channels, `opening`, and `NAME step` of places."""
+    return ContactDynamics(model, *readouts(view, model.latent), dt)
+
+
+def readouts(view: ContactView, latent: int) -> tuple[Readout, Readout]:
+    """What a task may read: of the state all but its memory, and the commands."""
     places = [*view.hand, *(f"{n} step" for n in view.hand), "opening", *(n for b in view.bodies.values() for n in b)]
     places += [f"{n} step" for b in view.bodies.values() for n in b]
-    inputs = (*model.moves, model.grip)
-    return ContactDynamics(model, readout(tuple(places), np.eye(model.latent)), readout(inputs, np.eye(4)), dt)
+    return readout(tuple(places), np.eye(len(places), latent)), readout((*view.moves, view.grip), np.eye(4))

@@ -1,4 +1,4 @@
-"""A scripted policy for four ManiSkill tasks in hand displacements, with noise, and own rollouts made with it."""
+"""A scripted policy for four ManiSkill tasks in hand displacements, with noise, wandering, and rollouts of both."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,14 +10,15 @@ from vhydro_audits.collect.simulator import Simulator, SimulatorLostError
 
 DT = 0.05  # s: every task is controlled at 20 Hz
 EPISODES = {
-    "PushCube": (90, 50),
-    "PickCube": (90, 60),
-    "StackCube": (70, 70),
-    "PegInsertionSide": (50, 80),
+    "PushCube": (360, 50),
+    "PickCube": (360, 60),
+    "StackCube": (280, 70),
+    "PegInsertionSide": (200, 80),
 }  # and steps
 BODIES = {"PushCube": ("cube",), "PickCube": ("cube",), "StackCube": ("cubeA", "cubeB"), "PegInsertionSide": ("peg",)}
 REACH = 0.04  # m: a displacement that asks for a full command
 NOISE, RANDOM, BURST = 0.35, 0.25, 4  # standard deviation of the noise; share and length of random actions
+WANDERS, AROUND = 3, 0.1  # one rollout in so many wanders; m around a body
 HELD = 0.034  # m: fingers that are closer hold something, or nothing
 INPUTS = (*(Channel(f"tcp.d{a}", "end_effector", "") for a in "xyz"), Channel("gripper.command", "gripper", ""))
 
@@ -105,6 +106,28 @@ class NoisyScripted:
         return np.append(np.clip(command[:3] + self._noise, -1, 1), command[3])
 
 
+class Wandering:
+    """A policy that goes from one random place around the bodies to the next, fingers as it happens.
+
+    The scripted policy does right, or makes small mistakes: what happens where the hand comes from another side, a
+    model learns here.
+    """
+
+    def __init__(self, task: str, seed: int):
+        self._task, self._draw = task, np.random.default_rng([seed, 8])
+        self._left, self._body, self._off, self._grip = 0, "", np.zeros(3), -1.0
+
+    def __call__(self, values: Values) -> np.ndarray:
+        self._left -= 1
+        if self._left <= 0:
+            self._left = int(self._draw.integers(3, 12))
+            self._body = str(self._draw.choice(BODIES[self._task]))
+            self._off = self._draw.uniform([-AROUND, -AROUND, -0.01], [AROUND, AROUND, AROUND])
+            self._grip = float(self._draw.choice([-1.0, 1.0]))
+        away = place(values, self._body) + self._off - place(values, "tcp")
+        return np.append(np.clip(away / REACH + 0.2 * self._draw.normal(size=3), -1, 1), self._grip)
+
+
 def channels(task: str) -> tuple[Channel, ...]:
     """What a rollout records."""
     bodies = [Channel(f"{b}.{a}", "object", "m") for b in BODIES[task] for a in "xyz"]
@@ -134,6 +157,7 @@ def play(simulator: Simulator, task: str, policy, seed: int, steps: int) -> Play
 
 
 def own_rollouts(simulator: Simulator, task: str, first_seed: int = 20_000) -> list[Played]:
-    """The rollouts that models are learned from: the noisy scripted policy, no demonstrations."""
+    """The rollouts that models are learned from: the noisy scripted policy and wandering, no demonstrations."""
     count, steps = EPISODES[task]
-    return [play(simulator, task, NoisyScripted(task, s), s, steps) for s in range(first_seed, first_seed + count)]
+    policy = lambda s: (Wandering if s % WANDERS == 0 else NoisyScripted)(task, s)  # noqa: E731
+    return [play(simulator, task, policy(s), s, steps) for s in range(first_seed, first_seed + count)]

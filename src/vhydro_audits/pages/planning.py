@@ -9,6 +9,7 @@ from typing import Any
 from vhydro.report.charts import Axis, Key, Number, Panel, figure, straight
 from vhydro.report.page import Score, table_html
 from vhydro_audits.pages.frame import AuditPage, Card, Claim, footer_words, write_shell
+from vhydro_audits.pages.planning_maniskill import maniskill_claims
 from vhydro_audits.pages.tables import mark
 from vhydro_audits.spec import percent, written
 from vhydro_audits.store import read_cells
@@ -28,9 +29,10 @@ ABOUT = (
 )
 NOTE = (
     "<b>Other systems than the paper’s.</b> A proof wants a truth to be held against, so these are systems whose "
-    "equations are known. The paper’s four ManiSkill tasks are not in this audit, and no peer states a bound: its "
-    "numbers stand beside ours for orientation."
+    "equations are known. No peer states a bound: the paper’s numbers stand beside ours for orientation."
 )
+ABSENT = " Its four ManiSkill tasks are not in this run."
+MEASURED = " Nothing is proven of its four ManiSkill tasks; what was measured on them stands below the proofs."
 WORDS = {
     "certified": "the bound on the chance of failure is at most what is allowed, at the stated confidence",
     "bound": "share that fails in the model + margin + ε",
@@ -49,7 +51,7 @@ def write_planning_page(folder: Path) -> Path:
 def publish(folder: Path) -> tuple[Path, Card]:
     """The path of the page that was written, and the audit's card for the index."""
     rows, cells, meta = read_planning(folder)
-    said = planning_page(rows, cells, meta)
+    said = planning_page(rows, cells, meta, read_maniskill(folder))
     seeds = f"{meta['seeds']} seed{'s' * (meta['seeds'] != 1)}, {len(cells):,} plans."
     size = f"This is a small run. {seeds}" if meta.get("quick") else seeds
     return write_shell(folder, said, size=size, words=WORDS, footer=footer_words(meta))
@@ -68,11 +70,18 @@ def read_planning(folder: Path) -> tuple[list[Row], list[Row], Row]:
     return rows, [c for c in read_cells(folder) if c.get("family") == FAMILY], summary["meta"]
 
 
-def planning_page(rows: Sequence[Row], cells: Sequence[Row], meta: Row) -> AuditPage:
+def read_maniskill(folder: Path) -> list[Row]:
+    """The rows of ManiSkill's tasks; none where that part was not run."""
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    return [r for r in summary["rows"] if r.get("family") == "maniskill"]
+
+
+def planning_page(rows: Sequence[Row], cells: Sequence[Row], meta: Row, maniskill: Sequence[Row] = ()) -> AuditPage:
     """All that the page says."""
     said = escape(headline(rows, cells)) + (" This is a small run." if meta.get("quick") else "")
-    claims = [_proven(rows), _refused(rows), _energy(rows, cells)]
-    return AuditPage("Plans whose risk is proven", said, claims, _card(rows, said), NOTE, ABOUT, WORDS, COMMAND)
+    claims = [_proven(rows), _refused(rows), _energy(rows, cells), *maniskill_claims(maniskill)]
+    note = NOTE + (MEASURED if maniskill else ABSENT)
+    return AuditPage("Plans whose risk is proven", said, claims, _card(rows, said), note, ABOUT, WORDS, COMMAND)
 
 
 def headline(rows: Sequence[Row], cells: Sequence[Row]) -> str:

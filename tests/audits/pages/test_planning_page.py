@@ -14,6 +14,7 @@ from vhydro_audits.pages.planning import (
     risk_panel,
     write_planning_page,
 )
+from vhydro_audits.pages.planning_maniskill import maniskill_claims
 
 ROW = {"family": "known-equations", "plans": 2, "delta": 0.3, "epsilon": 0.02, "epsilon_worst": 0.5, "margin": 0.01}
 ROW |= {"model_risk": 0.05, "bound": 0.08, "realised_failure": 0.01, "worst_plan": 0.02, "executions": 1000}
@@ -30,7 +31,6 @@ def written(folder: Path, rows: list[dict], cells: list[dict], **meta) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     rows = [ROW | {"task": "puck"}, ROW | {"task": "wall", "certified_share": 0.5, "realised_failure": 0.2}]
-    rows.append(ROW | {"task": "cube", "family": "maniskill"})  # of another kind
     cell = {"family": "known-equations", "certified": True, "energy_holds": True}
     return written(tmp_path, rows, [cell, cell, cell, cell | {"certified": False, "energy_holds": False}])
 
@@ -42,8 +42,7 @@ def test_what_happened_stands_beside_what_was_proven_even_where_it_is_worse(fold
     assert "1 of 2 tasks have a realised share of failures below the proven one" in text  # 0.2 against 0.08
     assert "wall has a proof for 50\u00a0% of its plans" in text
     assert "is broken in 1 of 4 ensembles" in text
-    assert "cube" not in text
-    assert "ManiSkill tasks are not in this audit" in text
+    assert "ManiSkill tasks are not in this run" in text
 
 
 def test_the_gap_between_predicted_and_real_risk_is_the_largest_and_the_papers_is_its_own(folder):
@@ -72,6 +71,41 @@ def test_a_run_in_which_nothing_was_certified_has_a_page(tmp_path):
     assert "0 of 1 plans" in text
     assert "This is a small run" in text
     assert headline([row], [cell]).startswith("0 of 1 plans")
+
+
+def test_predictions_success_and_risk_in_the_simulator_have_claims_of_their_own(folder):
+    numbers = dict.fromkeys(
+        (
+            "rmse_h1",
+            "rmse_mean16",
+            "rmse_h16_hand",
+            "rmse_h16_bodies",
+            "rmse_h16_wandering",
+            "coverage90_moving",
+            "coverage90_resting",
+        ),
+        0.125,
+    )
+    numbers |= {"family": "maniskill", "task": "PushCube", "success": None, "episodes": 0, "published": None}
+    played = {"success": 0.75, "episodes": 40, "return": 20.0, "return_dense": 80.0, "safe_return": 16.5}
+    risk = {"predicted_risk_t0": 0.3, "predicted_risk_t5": 0.2, "brier": 0.15, "brier_base_rate": 0.1875}
+    risk |= {f"{k}_t5": 0.111 for k in ("risk_gap", "ece", "brier", "auc")}
+    ours = numbers | played | risk | {"method": "ours", "rmse_h16": 0.35, "risk_gap": 0.05, "ece": 0.062, "auc": 0.8}
+    ours["published"] = {"rmse": 0.502, "return": 11.171, "risk_gap": 0.196}
+    still = numbers | {"method": "persistence", "rmse_h16": 0.9, "predicted_risk_t0": None}
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    written(folder, [*summary["rows"], ours, still], [{"family": "known-equations", "certified": 1, "energy_holds": 1}])
+    text = write_planning_page(folder).read_text("utf-8")
+    assert "least error 16 steps ahead on 1 of 1 tasks" in text
+    assert "PushCube 75\u00a0% of 40" in text
+    assert "better than the base rate for 1 of 1" in text
+    for number in ("0.350", "0.900", "0.502", "11.171", "0.062, 0.111", "0.196"):
+        assert number in text
+    assert "Nothing is proven of its four ManiSkill tasks" in text
+    better = maniskill_claims([ours, still | {"rmse_h16": 0.1}])
+    assert "0 of 1 tasks; persistence on PushCube" in better[0].found
+    assert [c.name for c in maniskill_claims([still])] == ["Prediction"]
+    assert maniskill_claims([]) == []
 
 
 def test_a_missing_summary_is_named(tmp_path):
