@@ -1,6 +1,7 @@
 """Every benchmark can be started, and says so where it cannot measure."""
 
 import json
+import re
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -65,7 +66,7 @@ def test_a_part_that_fails_or_has_no_time_is_said_and_the_rest_is_kept(gpu, tmp_
     kept = gpu.json.loads((tmp_path / "results" / "gpu.json").read_text())
     assert kept["keys"] == {"replan_ms": 2.0}
     assert kept["skipped"]["bad"] == "ZeroDivisionError: division by zero"
-    assert kept["skipped"]["long"].startswith("60 s were left, it takes about 100 s")
+    assert re.fullmatch(r"\d+ s were left, it takes about 100 s", kept["skipped"]["long"])
     assert kept["meta"]["device"]
     assert kept["meta"]["commit"]
 
