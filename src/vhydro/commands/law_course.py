@@ -16,8 +16,10 @@ LOST = 10.0  # spreads from what was measured: a course that is that far off is 
 
 
 def is_told(law: AnyLaw) -> bool:
-    """Whether something else than surfaces says which mode is on, so that it has to be told."""
-    return bool(law.form.resting) or any(block.guard is None for block in law.form.blocks)
+    """Whether something else than surfaces and directions says which mode is on, so that it has to be told."""
+    ways = {mode for mode, *_ in law.circumstances.directions} if law.circumstances else set()
+    alone = any(block.guard is None and block.mode not in ways for block in law.form.blocks)
+    return alone or (bool(law.form.resting) and not ways)  # what turns round by itself also sticks by itself
 
 
 def course(law: AnyLaw, start: np.ndarray, actions: np.ndarray, dt: float, path: np.ndarray) -> np.ndarray:

@@ -225,6 +225,8 @@ def table_html(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str 
     The first cell of a row is its heading. `caption` is plain text; without one the heads name the table to readers
     who do not see it.
     """
+    if odd := [row for row in rows if row and len(row) != len(head)]:
+        raise ValueError(f"a row has {len(odd[0])} cells, {odd[0][:3]} …; expected {len(head)}, one for every head.")
     heading = "".join(f"<th scope='col'>{h}</th>" if h else "<td></td>" for h in head)
     body = "".join(
         f"<tr><th scope='row'>{row[0]}</th>" + "".join(f"<td>{c}</td>" for c in row[1:]) + "</tr>"

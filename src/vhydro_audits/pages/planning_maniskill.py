@@ -38,7 +38,8 @@ def _prediction(rows: Sequence[Row]) -> Claim:
     others = [f"{escape(least[t])} on {escape(t)}" for t in tasks if t not in best]
     body = [
         [escape(r["task"]), escape(r["method"]), *(_number(r[k]) for k in ("rmse_h1", "rmse_h16", "rmse_mean16",
-         "rmse_h16_hand", "rmse_h16_bodies", "coverage90_moving", "coverage90_resting")), _papers(r, "rmse")]
+         "rmse_h16_hand", "rmse_h16_bodies", "rmse_h16_wandering", "coverage90_moving", "coverage90_resting")),
+         _papers(r, "rmse")]
         for r in rows
     ]  # fmt: skip
     head = (
