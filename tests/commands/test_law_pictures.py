@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from laws_drawn import BETWEEN, COULOMB, DT, PLACE, VISCOUS, bumped, known, two_bodies
-from vhydro.commands.law_course import WITHIN, course, in_own_momenta, rows_held, without_lost
+from vhydro.commands.law_course import WITHIN, course, in_own_momenta, is_told, rows_held, without_lost
 from vhydro.commands.law_friction import bump, friction, friction_force
 from vhydro.commands.law_phase import MOST_SAMPLES, evenly, phase
 from vhydro.commands.law_pictures import richest
@@ -201,8 +201,20 @@ def test_a_true_law_is_followed_through_its_contacts_to_the_end():
     assert rows_held(states[:, :1], course(heavier, states[0], log.truth.actions[e], 0.005, path), spread) < len(states)
 
 
+def test_a_law_with_directions_stops_and_turns_round_by_itself():
+    law, log, _ = known("block")
+    e = int(np.argmax((log.truth.modes == 0).sum(1) * ((log.truth.modes > 0).sum(1) > 100)))
+    states, actions = log.truth.states[e], log.truth.actions[e]
+    assert not is_told(law)
+    followed, other = (course(law, states[0], actions, 0.005, p) for p in (log.truth.modes[e], 0 * log.truth.modes[e]))
+    np.testing.assert_array_equal(followed, other)  # whatever modes were seen
+    assert rows_held(states[:, :1], followed, states[:, :1].std(0)) > 0.5 * len(states)
+
+
 def test_a_law_that_is_told_its_modes_rests_where_they_do():
     law, log, _ = known("block")
+    law = replace(law, circumstances=law.circumstances._replace(directions=()))
+    assert is_told(law)
     e = int(np.argmax((log.truth.modes == 0).sum(1) * ((log.truth.modes > 0).sum(1) > 100)))
     states, path = log.truth.states[e], log.truth.modes[e]
     followed = course(law, states[0], log.truth.actions[e], 0.005, path)
