@@ -450,6 +450,13 @@ def test_bounds_hold_on_thousands_of_random_cases():
     assert np.median(np.concatenate(ratio)) < np.log(1.25)
 
 
+def test_the_carrier_alone_has_its_own_bound_however_bad_it_is_beside_the_guide():
+    terms = dense_terms(random_cases(0, 3, 2, 1, 1))._replace(log_guide=jnp.zeros(3), log_rho=jnp.full(3, 1666.0))
+    two_sided, guide_free = bounds(terms, jnp.ones(3))
+    np.testing.assert_allclose(two_sided, 1666.0)
+    np.testing.assert_allclose(guide_free, 1666.0)
+
+
 EXPONENT = st.floats(-3, 2)
 PLACE = st.floats(-5, 5)
 

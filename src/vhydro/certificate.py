@@ -166,7 +166,8 @@ def mode_moment(
 def log_bound(terms: Terms, share: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The log of the two-sided bound on `1 + χ²(Π‖Q_λ)`; guide-free where `log_guide` is infinite."""
     parts = _parts(terms)
-    return parts.log_least - jnp.log((1 - share) * parts.guide + share * parts.carrier)
+    bound = parts.log_least - jnp.log((1 - share) * parts.guide + share * parts.carrier)
+    return jnp.where(share >= 1, terms.log_rho, bound)  # 1/ρ in units of 1/A may be too small for a number
 
 
 class _Parts(NamedTuple):

@@ -260,7 +260,7 @@ def _run(given: Sequence[str]) -> Any:
         return None
     if words[0] == "help":
         words = [*words[1:], "--help"]
-    group = words[0] if words[0] in GROUPS or " ".join(words[:2]) in VERBS else ""
+    group = words[0] if words[0] in GROUPS or (len(words) > 1 and " ".join(words[:2]) in VERBS) else ""
     rest = (words[1:] or ["--help"]) if group else words
     if rest[0] in ("-h", "--help"):
         return _help(group)

@@ -28,11 +28,11 @@ ABOUT = (
     "planning --quick --out quick</code> runs a small part, <code>vhydro audit page planning</code> writes this page."
 )
 NOTE = (
-    "<b>Other systems than the paper’s.</b> A proof wants a truth to be held against, so these are systems whose "
-    "equations are known. No peer states a bound: the paper’s numbers stand beside ours for orientation."
+    "<b>Other systems than the paper’s.</b> A proof is held against a truth: systems whose equations are known. "
+    "No peer states a bound: the paper’s numbers are for orientation."
 )
 ABSENT = " Its four ManiSkill tasks are not in this run."
-MEASURED = " Nothing is proven of its four ManiSkill tasks; what was measured on them stands below the proofs."
+MEASURED = " Its four ManiSkill tasks stand below: measured, not proven."
 WORDS = {
     "certified": "the bound on the chance of failure is at most what is allowed, at the stated confidence",
     "bound": "share that fails in the model + margin + ε",
