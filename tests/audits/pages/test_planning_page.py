@@ -101,7 +101,7 @@ def test_predictions_success_and_risk_in_the_simulator_have_claims_of_their_own(
     assert "better than the base rate for 1 of 1" in text
     for number in ("0.350", "0.900", "0.502", "11.171", "0.062, 0.111", "0.196"):
         assert number in text
-    assert "Nothing is proven of its four ManiSkill tasks" in text
+    assert "four ManiSkill tasks stand below: measured, not proven" in text
     better = maniskill_claims([ours, still | {"rmse_h16": 0.1}])
     assert "0 of 1 tasks; persistence on PushCube" in better[0].found
     assert [c.name for c in maniskill_claims([still])] == ["Prediction"]
