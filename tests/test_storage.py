@@ -450,6 +450,16 @@ def test_equations_from_before_stribeck_friction_have_none(folder, modules):
     assert "differs in" in refusal(folder, signed(document, arrays))
 
 
+def test_what_older_files_say_of_commands_is_left_behind_and_the_rest_is_read(folder, modules):
+    save(folder / "now", model=modules["calibrated"], commanded=modules["commanded"])
+    data = (folder / "now").read_bytes()
+    arrays, document = safetensors.numpy.load(data), document_of(data)
+    document["nodes"]["commanded"]["fields"]["servo"] = document["nodes"]["commanded"]["fields"].pop("hand")
+    found = outcome(folder / "older", signed({**document, "version": 5}, arrays))
+    assert_same(found.parts, {"model": modules["calibrated"]})
+    assert "differs in" in refusal(folder, signed(document, arrays))
+
+
 def older_without(name):
     def edit(document, arrays):
         document["version"] = 2

@@ -274,7 +274,16 @@ class Fitted:
 
 
 def _coasting(record: Mapping[str, Any] | None, model: HybridModel, segmenter: Any) -> Coasting | None:
-    return None if record is None else coasting_of(record, model, segmenter)
+    """How the segmenter sees bodies that move by themselves; a segmenter that is not of the model is refused."""
+    if record is not None:
+        return coasting_of(record, model, segmenter)
+    same = segmenter is None or (
+        isinstance(segmenter, HybridModel)
+        and (segmenter.channels, segmenter.modes, segmenter.inputs) == (model.channels, model.modes, model.inputs)
+    )
+    if not same:
+        raise ValueError("the model that reads modes does not fit the one that filters")
+    return None
 
 
 def model_file(path: str | PathLike[str]) -> Path:

@@ -19,7 +19,7 @@ from vhydro.learning.body import body_start
 from vhydro.learning.commanded import is_commanded, learn_commanded
 from vhydro.learning.contact_modes import contact_start
 from vhydro.learning.plain import plain_start
-from vhydro.learning.start import AUTO, Start, best_count
+from vhydro.learning.start import AUTO, Start
 from vhydro.model import HybridModel
 from vhydro.occlusion import occlude
 from vhydro.progress import tell
@@ -453,11 +453,6 @@ def _report(
     if len(found.tried) > 1:
         tried = ", ".join(f"{t.modes}: {t.validation:.2f}" for t in found.tried)
         lines.append(f"modes tried, held-out log likelihood a row: {tried}")
-        if best_count(found.tried) == len(found.tried) - 1:
-            most = found.tried[-1].modes
-            lines.append(
-                f"{most} modes are the most that are tried: there may be more; ask for them, as modes={most + 1}"
-            )
     lines += [f"  mode {i}: {name}" for i, name in enumerate(found.names)]
     lines += found.notes
     if len(found.names) == 1:

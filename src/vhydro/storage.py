@@ -75,8 +75,9 @@ def load(path: FilePath) -> Saved:
     """The validated parts of a file written by `save`, and its notes as JSON gives them back."""
     with _naming(path, ModelFileError, DAMAGED):
         document, held = _read(Path(path), "model")
-        arrays = {name: _on_device(name, array) for name, array in held.items()}
-        nodes = {name: _current(node, document["version"]) for name, node in document["nodes"].items()}
+        past = {name for name, node in document["nodes"].items() if _is_past(node, document["version"])}
+        arrays = {name: _on_device(name, a) for name, a in held.items() if name.split(".")[0] not in past}
+        nodes = {n: _current(node, document["version"]) for n, node in document["nodes"].items() if n not in past}
         return Saved(_parts(nodes, arrays), document["notes"], document["version"])
 
 
@@ -154,6 +155,17 @@ SINCE = {
     6: {"Friction": ("speed",), "Lagrangian": ("remainder",)},
 }
 EMPTY = {"remainder": {"tuple": []}}
+ANEW = {
+    "CommandedModel": 6
+}  # of another form since then: older files are read without it, and it is to be learned anew
+
+
+def _is_past(node: Any, version: int) -> bool:
+    """Whether a part is of a form that this version has no more."""
+    match node:
+        case {"class": str(kind)}:
+            return version < ANEW.get(kind, 0)
+    return False
 
 
 def _current(node: Any, version: int) -> Any:

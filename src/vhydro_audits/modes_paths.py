@@ -76,7 +76,9 @@ def found_paths(logs: Logs, count: int, truth: Truth, seed: int, *, ablations: b
         for name, guided in _guided(full, logs, seed).items():
             for place, episodes in seen.items():
                 paths[place, name, ""] = _read(full, episodes, guided(episodes))
-    return Found(paths | _peers(view, logs, raw, seen, (len(auto.names), count), truth, seed), auto, beliefs, seen)
+    # Ours holds modes in readiness that no log shows: peers are given as many as it finds in logs to choose by.
+    used = len(np.unique(np.concatenate([b.path for b in beliefs[VALIDATION]])))
+    return Found(paths | _peers(view, logs, raw, seen, (used, count), truth, seed), auto, beliefs, seen)
 
 
 def _ours(name: str, model: Fitted, raw: dict[str, list[Episode]], beliefs) -> dict[tuple[str, str, str], Read]:

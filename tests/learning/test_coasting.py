@@ -10,8 +10,9 @@ from vhydro.episodes import Episode
 from vhydro.fitted import Fitted, load
 from vhydro.fitting import fit
 from vhydro.learning import coasting
-from vhydro.learning.coasting import coasting_bodies, last_steps
+from vhydro.learning.coasting import BACK, LET_GO, RARELY, coasting_bodies, last_steps, twins_of, with_twins
 from vhydro.learning.contact import scales_of
+from vhydro.learning.contact_em import ContactLaw
 from vhydro.modes import adjusted_rand
 from vhydro.storage import ModelFileError, save
 from vhydro.storage import load as load_parts
@@ -84,6 +85,15 @@ def test_a_file_whose_twins_do_not_fit_is_refused(model, tmp_path):
         load(path)
 
 
+def test_a_model_that_reads_modes_of_another_kind_is_refused(model, tmp_path):
+    path = tmp_path / "ball.vhydro"
+    model.save(path)
+    held = load_parts(path)
+    save(path, notes={**held.notes, "coasting": None}, **held.parts)
+    with pytest.raises(ModelFileError, match="does not fit the one that filters"):
+        load(path)
+
+
 def test_a_steady_push_is_no_coasting(logs):
     steady = [hand_log(seed) for seed in range(4)]
     view = contact_view(steady)
@@ -92,6 +102,18 @@ def test_a_steady_push_is_no_coasting(logs):
     view = contact_view(logs)
     seen = [view(log) for log in logs]
     assert coasting_bodies(seen, scales_of(seen)) == ("ball",)
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_a_twin_begins_and_ends_as_often_whatever_the_level_of_logits(logs, model, shift):
+    stay = np.log([[0.95, 0.05], [0.1, 0.9]]) + shift
+    law = ContactLaw(np.array([[0.0], [1.0]]), np.ones(1), stay, np.zeros((0, 2)), np.log([0.5, 0.5]), np.zeros(1))
+    couples = np.array([[False], [True]])
+    view = contact_view(logs)
+    twins = twins_of(["ball"], couples, np.array([0.8, 0.2]), ["ball"], view(logs[0]), 0.0)
+    chance = np.exp(with_twins(law, twins).logits - shift)
+    np.testing.assert_allclose(chance[:, 2], [RARELY * 0.95, LET_GO * 0.1, 0.95 * (1 - BACK)])
+    np.testing.assert_allclose(chance[2, :2], [BACK * 0.95, 0.05])
 
 
 def test_the_last_step_is_kept_in_the_dark():

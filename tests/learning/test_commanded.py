@@ -1,5 +1,7 @@
 """A hand that is told where to go pushes a cube: what commands do is learned, kept, and planned on."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from vhydro.learning.commanded import is_commanded, learn_commanded, track
 from vhydro.planning import Task, cem, rollout
 from vhydro.views import ContactView
 
+PLACE_OF_CUBE = np.array([False] * 3 + [True] * 3 + [False])
 GAIN, LAG = 0.02, 0.5  # metres a unit of command; share of the last step that goes on
 CONTACT = 0.04  # metres between hand and cube while it is pushed
 MOVES, GRIP = ("tcp.dx", "tcp.dy", "tcp.dz"), "gripper.command"
@@ -110,6 +113,17 @@ def test_a_plan_is_the_same_after_the_file(fitted, tmp_path):
     end = rollout(dynamics, task, dynamics.population(start), jnp.asarray(plans[0].actions), jax.random.key(2), 64)
     assert float(end.cost.mean()) == pytest.approx(plans[0].cost, rel=0.2)
     assert plans[0].actions[:8, 0].mean() > 0.2  # through the cube's place, towards the goal
+
+
+def test_a_body_that_never_moves_stays_where_it_is(fitted):
+    still = [
+        replace(e, observations=np.where(PLACE_OF_CUBE, [0, 0, 0, 5.0, 0, 0, 0], e.observations)) for e in LOGS[:3]
+    ]
+    model = learn_commanded(fitted.view, still, seed=0)
+    for leaf in jax.tree.leaves(model):
+        assert np.isfinite(leaf).all() or (np.asarray(leaf) == np.inf).any()
+    assert np.isfinite(model.noise).all()
+    assert np.isfinite(model.flows[0].net.weights[0]).all()
 
 
 def test_commands_that_a_log_does_not_have_are_refused():

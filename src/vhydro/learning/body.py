@@ -20,7 +20,7 @@ from sklearn.cluster import KMeans
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.learning.noise import WINDOW, seen_mean
-from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
+from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, most_words, refuse_too_few
 from vhydro.learning.switching import (
     Regression,
     Structure,
@@ -86,7 +86,8 @@ def body_start(
     learned = len(best.share) - len(given)
     named = ("touching",) if learned == 1 else tuple(f"touching {i + 1}" for i in range(learned))
     collapsed = tuple(np.flatnonzero(best.share < FEWEST_ROWS).tolist())
-    return Start(best.model, (*given, *named) if given else ("moving",), tried, collapsed)
+    names = (*given, *named) if given else ("moving",)
+    return Start(best.model, names, tried, collapsed, notes=most_words(len(best.share), tried))
 
 
 def step_noise(episodes: Sequence[Episode]) -> Float[np.ndarray, "channels"]:

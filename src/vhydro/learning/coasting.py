@@ -57,7 +57,7 @@ class Coasting:
             None if m is None else m._replace(mode=np.asarray(m.mode) @ fold) for m in (belief.moments, belief.smoothed)
         )
         likeliest = None if belief.likeliest is None else np.asarray(self.told_as)[np.asarray(belief.likeliest)]
-        return belief._replace(moments=moments, smoothed=smoothed, likeliest=likeliest, history=None)
+        return belief._replace(moments=moments, smoothed=smoothed, likeliest=likeliest, history=None, trajectories=None)
 
 
 def coasting_of(record: Mapping[str, Any], model: HybridModel, twice: HybridModel | None) -> Coasting:
@@ -83,9 +83,9 @@ def last_steps(values: Float[np.ndarray, "rows channels"], span: int = 1) -> Flo
 # --- which bodies coast ---------------------------------------------------------------------------------------------
 
 
-def coasting_rows(seen: Episode, scales: Scales) -> Bool[np.ndarray, "steps channels"]:
-    """The steps in which a body moves on by itself: far, apart from the hand's, and much like the step before."""
-    return _motion(seen, scales)[1]
+def coasting_rows(seen: Episode, scales: Scales, bodies: Sequence[str]) -> Bool[np.ndarray, "steps channels"]:
+    """The steps in which one of the bodies moves on by itself: far, apart from the hand's, and like the step before."""
+    return _motion(seen, scales)[1] & np.array([c.group in bodies for c in seen.channels])
 
 
 def coasting_bodies(seen: Sequence[Episode], scales: Scales) -> tuple[str, ...]:
@@ -165,17 +165,15 @@ def twins_of(
 
 
 def with_twins(law: ContactLaw, twins: Twins) -> ContactLaw:
-    """The law with all twins."""
+    """The law with all twins; logits are relative to those of the mode that each is a twin of."""
     for twin, base in enumerate(twins.bases):
         released = np.append(twins.lets_go[:, twin], np.zeros(twin, bool))
         begins = law.logits[:, base] + np.log(np.where(released, LET_GO, RARELY))
-        begins[base] = np.log(RARELY)
-        goes_on = np.append(law.logits[base], np.log1p(-BACK))
-        goes_on[base] = np.log(BACK)
-        logits = np.vstack([np.column_stack([law.logits, begins]), goes_on])
+        goes_on = np.append(law.logits[base], law.logits[base, base] + np.log1p(-BACK))
+        goes_on[base] += np.log(BACK)
         law = law._replace(
             gain=np.vstack([law.gain, law.gain[base]]),
-            logits=logits - np.log(np.exp(logits).sum(1, keepdims=True)),
+            logits=np.vstack([np.column_stack([law.logits, begins]), goes_on]),
             drive=np.column_stack([law.drive, law.drive[:, base]]) if law.drive.size else law.drive,
             log_start=np.append(law.log_start, law.log_start[base] + np.log(RARELY)),
         )

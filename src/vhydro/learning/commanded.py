@@ -21,6 +21,7 @@ FOLLOWS = 0.6  # of the hand's step: a body that differs by less goes with it
 MARGIN = 1.1  # on the largest gap at which contact was seen
 STEPS, BATCH, RATE, DECAY = 3000, 2048, 5e-3, 0.2
 FLOOR = 2e-4  # m: least noise of a step
+FEWEST_MOVES = 5  # steps of a body, to learn from how it moves
 GAPS = 6  # first of `body_inputs`
 
 
@@ -107,6 +108,8 @@ def _body(i: int, tracks: Sequence[Track], z, after, step, command, key, sees_ga
     parts = [_single(x.T) for x in (z, step, command)]
     given = lambda doing: _columns(body_inputs(i, n, jnp.asarray(doing), *parts))  # noqa: E731
     moves, noise = regime != REST, np.zeros((3, 3))
+    if moves.sum() < FEWEST_MOVES:  # too little to learn from: it stays where it is
+        moves = np.ones(len(regime), bool)
     flow, left = regression(flow_key, given(regime)[moves], after[moves, 7 + 3 * (n + i) : 10 + 3 * (n + i)])
     for r in (HELD, COAST):
         rows = regime[moves] == r

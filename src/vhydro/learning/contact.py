@@ -174,6 +174,7 @@ def contact_regression(
         step = np.diff(calm.observations, axis=0) / scales.floor
         moved[i, :n], seen[i, :n] = np.nan_to_num(step), ~np.isnan(step)
         if aside is not None:
+            moved[i, :n] *= ~aside[i]
             seen[i, :n] *= ~aside[i]
         drive[i, :n], valid[i, :n] = calm.actions[:, : shape[2]] / scales.floor, True
     arrays = [jnp.asarray(x) for x in (moved, drive[..., None], seen > 0, valid)]

@@ -31,7 +31,7 @@ from vhydro.learning.contact import (
 )
 from vhydro.learning.contact_em import LEAST, ROUGH, ContactLaw, refined_law
 from vhydro.learning.noise import seen_mean
-from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
+from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, most_words, refuse_too_few
 from vhydro.learning.switching import TOLD, Rows
 from vhydro.model import HybridModel, axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.progress import counted
@@ -90,7 +90,7 @@ def searched(
     scales = scales_of(seen)
     tried = counted(sorted(set(counts)), "finding modes: numbers of modes tried")
     coasting = tuple(b for b in coasting_bodies(seen, scales) if b not in view.cloths)
-    aside = partial(coasting_rows, scales=scales) if coasting else None
+    aside = partial(coasting_rows, scales=scales, bodies=coasting) if coasting else None
     fits = {count: contact_fits(seen, held, count, scales, seed=seed, aside=aside) for count in tried}
     return Search(view, seen, scales, fits, coasting)
 
@@ -140,7 +140,7 @@ def chosen(search: Search, modes: int | Literal["auto"]) -> Start:
         law, couples = _combined(law, couples, setup)
     names, twins = tuple(contact_words(p, things.names) for p in couples), setup.twins(couples)
     collapsed = _collapsed(_ordered(fit, things), things)
-    notes = noise_words(search.seen, search.scales, search.view, untold)
+    notes = noise_words(search.seen, search.scales, search.view, untold) + most_words(len(fit.rows.share), tried)
     if twins is not None:
         notes += (f"{' and '.join(search.coasting)} often moves on by itself, which is told from being held",)
     coasting = None if twins is None else (setup.model(law, couples, twins), twins.coasting)

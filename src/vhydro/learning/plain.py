@@ -16,7 +16,7 @@ from sklearn.cluster import KMeans
 from vhydro.episodes import Episode
 from vhydro.filter.run import padded_length
 from vhydro.learning.noise import quiet_noise, seen_mean
-from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, refuse_too_few
+from vhydro.learning.start import AUTO, FEWEST_ROWS, LEAST_MOVE, Start, Tried, best_count, most_words, refuse_too_few
 from vhydro.learning.switching import (
     Regression,
     Switching,
@@ -67,7 +67,7 @@ def plain_start(
     )  # fmt: skip
     names = tuple(f"regime {i + 1}" for i in range(len(order))) if len(order) > 1 else ("everything",)
     collapsed = tuple(np.flatnonzero(share[order] < FEWEST_ROWS).tolist())
-    return Start(_model(best, units, train), names, tried, collapsed)
+    return Start(_model(best, units, train), names, tried, collapsed, notes=most_words(len(order), tried))
 
 
 class _Units:

@@ -47,6 +47,13 @@ def refuse_too_few(train: Sequence[Episode], validation: Sequence[Episode]) -> N
         )
 
 
+def most_words(taken: int, tried: Sequence[Tried]) -> tuple[str, ...]:
+    """What is to be said where the most modes that were tried are those that were taken."""
+    if len(tried) < 2 or taken < tried[-1].modes:
+        return ()
+    return (f"{taken} modes are the most that are tried: there may be more; ask for them, as modes={taken + 1}",)
+
+
 def best_count(tried: Sequence[Tried]) -> int:
     """The place of the last number of modes that is likelier than the one chosen before it, all of its modes distinct.
 

@@ -176,7 +176,7 @@ def row_log_density(data: Regression, now: Switching, moments=None) -> Float[Arr
     if moments is not None:
         known, gain = 1 / now.noise**2, now.coefficients[..., 0]
         parts = (-0.5 * known, gain * known, -0.5 * gain**2 * known, -jnp.log(now.noise))
-        return moments @ jnp.concatenate(parts, -1).T
+        return jnp.matmul(moments, jnp.concatenate(parts, -1).T, precision="highest")  # sums that cancel
     terms = -0.5 * (_residuals(data, now) / now.noise) ** 2 - jnp.log(now.noise)
     return (terms * data.seen[:, :, None]).sum(-1)
 
@@ -196,7 +196,9 @@ def _residuals(data: Regression, now: Switching) -> Float[Array, "episodes rows 
 def _laws(data: Regression, assumed: Structure, weight, now: Switching, config: SwitchingConfig, moments=None):
     """The M step of laws and noise: least squares with what is given and tied, then what they leave."""
     if moments is not None:
-        square, cross, gram, count = jnp.split(jnp.einsum("erm,erf->mf", weight, moments), 4, axis=-1)
+        square, cross, gram, count = jnp.split(
+            jnp.einsum("erm,erf->mf", weight, moments, precision="highest"), 4, axis=-1
+        )
         now = now._replace(coefficients=_least_squares(assumed, gram[..., None, None], cross[..., None], now.noise))
         gain = now.coefficients[..., 0]
         square = jnp.maximum(square - 2 * gain * cross + gain**2 * gram, 0.0)

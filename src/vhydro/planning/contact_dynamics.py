@@ -86,6 +86,8 @@ class ContactDynamics(eqx.Module):
 
 def seen_state(view: ContactView, rows: Sequence[Mapping[str, float]], command: Any = None) -> np.ndarray:
     """The state of the latest of up to three rows; what they do not tell of the past was at rest."""
+    if not rows:
+        raise ValueError("no row is given; expected one to three, the latest last, each with the places of all things.")
     rows = [rows[0]] * (3 - len(rows)) + list(rows[-3:])
     things = [view.hand, *view.bodies.values()]
     place = lambda row, names: np.array([row[n] for n in names])  # noqa: E731

@@ -65,7 +65,7 @@ WORDS = {
     "agree best with the forces on validation logs. It is a guess at contact, not contact",
     "maniskill": "the paper’s four simulated tasks, recorded by us",
     "unseen": "three further tasks; their scores were known while the model was built",
-    "new": "five more tasks, on which the reading of heights was settled",
+    "new": "tasks of other scenes, on which the readings of heights and of coasting were settled",
     "sawyer": "MuJoCo stand-ins for tower building, laundry layout, object search and the occlusion task",
     "half hidden": "bodies are out of sight half of the time in test logs, in bursts; every method learns in full "
     "sight, and hand, fingers and joints are always seen",
