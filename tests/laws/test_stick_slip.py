@@ -73,3 +73,12 @@ def test_dry_friction_only_ever_takes_energy(rough, start):
     assert (np.diff(energy) < 1e-9).all()
     assert v[0].any() or not v.any()
     assert (v[-1] == 0).all()
+
+
+def test_at_a_standstill_dry_friction_accelerates_nothing():
+    law = coupled_law()
+    rest, inputs = np.zeros((1, 2)), np.zeros((1, 1))
+    np.testing.assert_array_equal(law.acceleration(0, rest, rest, inputs), 0.0)
+    one, other = (law.acceleration(0, rest, sign * np.full((1, 2), 0.1), inputs) for sign in (1.0, -1.0))
+    np.testing.assert_allclose(one, -other)
+    assert (one[0] != 0).all()

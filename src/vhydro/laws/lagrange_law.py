@@ -111,12 +111,12 @@ class LagrangeLaw:
         return np.stack([np.stack(np.broadcast_arrays(*row), -1) for row in rows], -2)
 
     def acceleration(self, mode: int, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """How fast velocities change: (samples, positions)."""
+        """How fast velocities change: (samples, positions). At a standstill dry friction acts neither way."""
         if mode in self.form.resting:
             return np.zeros_like(q)
         places, rates, inputs = (list(np.moveaxis(np.asarray(x, float), -1, 0)) for x in (q, v, a))
         on: list[Any] = [float(b == self.contact(mode)) for b in range(len(self.form.blocks))]
-        on += [(way.along([*places, *rates]) > 0) * 1.0 for way in self.form.switches[len(on) :]]
+        on += [0.5 * (1 + np.sign(way.along([*places, *rates]))) for way in self.form.switches[len(on) :]]
         force = self.form.force(self.theta, on, places, rates, inputs)
         return np.stack(np.broadcast_arrays(*solved(self.form.mass_matrix(self.theta, places), force)), -1)
 
