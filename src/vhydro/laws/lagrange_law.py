@@ -1,6 +1,5 @@
 """Recovered Lagrange's equations: read, evaluated, simulated, kept in a file and used as a model."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -150,8 +149,9 @@ class LagrangeLaw:
 
     def save(self, path: str | Path) -> None:
         """Writes the equations as JSON, whole or not at all."""
-        text = json.dumps(equations_document(self), indent=1, ensure_ascii=False, allow_nan=False)
-        write_whole(Path(path), text + "\n")
+        from vhydro.laws.files import law_text  # it reads all laws
+
+        write_whole(Path(path), law_text(self))
 
 
 AnyLaw = Law | LagrangeLaw
