@@ -63,9 +63,11 @@ def test_no_force_is_told_with_the_flags_that_name_one(logs, capsys):
     assert not {"port", "dissipation", "Traceback"} & set(errors.replace("`", " ").split())
 
 
-def test_a_folder_that_is_not_there_is_told_before_any_work(logs, tmp_path, capsys):
+def test_where_no_file_can_be_is_told_before_any_work(logs, tmp_path, capsys):
     status, _, errors = outcome(["laws", "find", str(logs), "--out", str(tmp_path / "no" / "law.json")], capsys)
     assert (status, "no folder" in errors) == (1, True)
+    status, _, errors = outcome(["laws", "find", str(logs), "--out", str(tmp_path)], capsys)
+    assert (status, "is a folder; expected a file for the law" in errors) == (1, True)
 
 
 def test_another_view_finds_no_law(tmp_path, capsys):

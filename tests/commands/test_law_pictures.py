@@ -10,6 +10,7 @@ from vhydro.commands.law_course import WITHIN, course, in_own_momenta, is_told, 
 from vhydro.commands.law_friction import bump, friction, friction_force
 from vhydro.commands.law_phase import MOST_SAMPLES, evenly, phase
 from vhydro.commands.law_pictures import richest
+from vhydro.lagrangian import Friction
 from vhydro.systems import Block, Puck
 
 SEEN = 0.02  # of the largest friction: what smoothing and second differences leave of a recording without noise
@@ -28,6 +29,20 @@ def test_frictions_of_equations_pass_through_their_constants():
     np.testing.assert_allclose(friction_force(law, 0, (0, None), one), (VISCOUS + COULOMB) * one)
     np.testing.assert_allclose(friction_force(law, 0, (1, None), one), 0.0)
     np.testing.assert_allclose(friction_force(law, 0, (0, 1), one), BETWEEN * one)
+
+
+def test_a_friction_that_fades_with_speed_is_drawn_and_written():
+    law, tracks = two_bodies(), bumped()[2]
+    first = law.form.of("friction")[0]
+    form = replace(law.form, friction=(*law.form.friction, Friction("Stribeck", 0)), dry=(*law.form.dry, first + 3))
+    form = replace(form, known_friction=(None,) * 4)
+    theta = np.insert(law.theta, first + 3, [0.5, 0.25])
+    law = replace(law, form=form, theta=theta, support=theta != 0, covariance=np.zeros((len(theta),) * 2))
+    v = np.array([-0.5, 0.05, 0.5])
+    truth = VISCOUS * v + np.sign(v) * (COULOMB + 0.5 * np.exp(-np.abs(v) / 0.25))
+    np.testing.assert_allclose(friction_force(law, 0, (0, None), v), truth)
+    words = friction(law, tracks)[0]["curves"][0]["words"]
+    assert words == "0.4 v + 0.7 sign(v) + 0.5 sign(v) exp(−|v|/0.25)"
 
 
 def test_what_is_left_over_is_the_friction_of_every_position_and_of_their_difference():

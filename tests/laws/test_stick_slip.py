@@ -60,11 +60,25 @@ def test_one_of_two_coupled_positions_rests_while_the_other_moves():
     assert (np.diff(fine[:, 1])[held] == 0).all()
 
 
-def test_dry_friction_only_ever_takes_energy():
+@pytest.mark.parametrize("start", [(0.1, -0.2, 0.5, 0.3), (0.01, 0.01, 0.0, 0.0)])
+@pytest.mark.parametrize("rough", [0.4, 0.2])
+def test_dry_friction_only_ever_takes_energy(rough, start):
+    """Nor does the friction of one position set the other moving, whichever of them is the rougher."""
     law = coupled_law()
-    path = law.simulate(np.array([0.1, -0.2, 0.5, 0.3]), np.zeros((600, 1)), DT, substeps=1)
+    law = replace(law, theta=np.where(np.arange(len(law.theta)) == law.form.dry[0], rough, law.theta))
+    path = law.simulate(np.array(start), np.zeros((600, 1)), DT, substeps=1)
     q, v = path[:, :2], path[:, 2:]
     kinetic = 0.5 * np.einsum("ti,ij,tj->t", v, law.mass_matrix(q[0]), v)
     energy = kinetic + (np.array(SPRINGS) * q**2).sum(-1)
     assert (np.diff(energy) < 1e-9).all()
+    assert v[0].any() or not v.any()
     assert (v[-1] == 0).all()
+
+
+def test_at_a_standstill_dry_friction_accelerates_nothing():
+    law = coupled_law()
+    rest, inputs = np.zeros((1, 2)), np.zeros((1, 1))
+    np.testing.assert_array_equal(law.acceleration(0, rest, rest, inputs), 0.0)
+    one, other = (law.acceleration(0, rest, sign * np.full((1, 2), 0.1), inputs) for sign in (1.0, -1.0))
+    np.testing.assert_allclose(one, -other)
+    assert (one[0] != 0).all()

@@ -6,17 +6,23 @@ import pytest
 
 from known_tosses import DT, GRAVITY, HALF, tosses
 from vhydro import FilterSettings
+from vhydro.episodes import Episode
 from vhydro.filter import filter_episodes
 from vhydro.laws import toss_law, toss_model
 
 PLACE = ["cube.x", "cube.y", "cube.z"]
 
 
+def hidden(toss: Episode) -> Episode:
+    """A toss of which nothing is seen."""
+    return Episode(np.full_like(toss.observations, np.nan), toss.actions, toss.dt, toss.channels)
+
+
 @pytest.fixture(scope="module")
 def learned():
     logs = tosses(10)
     law = toss_law(logs, mass=0.4, half_sizes=HALF)
-    return law, toss_model(law, logs, modes=4)
+    return law, toss_model(law, [*logs, hidden(logs[0])], modes=4)
 
 
 def test_flight_is_the_laws_and_rest_keeps_nothing(learned):
@@ -51,3 +57,9 @@ def test_a_bounce_in_the_dark_is_expected(learned):
 def test_too_little_is_refused(learned, count, options, message):
     with pytest.raises(ValueError, match=message):
         toss_model(learned[0], tosses(count), **options)
+
+
+def test_tosses_that_nobody_saw_do_not_count(learned):
+    first, *others = tosses(5)
+    with pytest.raises(ValueError, match="4 tosses that are seen; expected at least 5"):
+        toss_model(learned[0], [hidden(first), *others])

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from vhydro.commands.fit import refuse_no_file
 from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
@@ -44,8 +45,8 @@ class FindCommand:
 
 def run_find(config: FindCommand) -> AnyLaw:
     """The law, after it was printed and, where there is a file for it, written."""
-    if config.out is not None and not config.out.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {config.out.parent}; expected one. Create it first.")
+    if config.out is not None:
+        refuse_no_file(config.out, "the law")
     view = config.naming.chosen()
     logs = config.naming.applied(read(config.logs, **vars(config.reading)))
     law = find_law(list(logs), modes=config.modes, view="mechanics" if view == AUTO else view, seed=config.seed)

@@ -115,11 +115,16 @@ def divided(report: Sequence[str]) -> tuple[list[str], list[str]]:
     return [line for line in lines if line not in short], short
 
 
-def refuse_unwritable(path: Path) -> None:
-    """Raises before any work if a file cannot be written there, or would take the place of something else."""
+def refuse_no_file(path: Path, of: str) -> None:
+    """Raises before any work if no file can be at a path: one `of` what, for the words."""
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; expected a file for the model. Give --out FILE.")
+        raise IsADirectoryError(f"{path} is a folder; expected a file for {of}. Give --out FILE.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} for {path.name}; expected one. Create it first.")
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raises before any work if a file cannot be written there, or would take the place of something else."""
+    refuse_no_file(path, "the model")
     if path.exists() and not is_model_file(path):
         raise FileExistsError(f"{path} exists and is no model file; expected a new file. Give --out FILE.vhydro.")

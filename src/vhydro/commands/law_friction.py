@@ -16,6 +16,7 @@ from vhydro.commands.law_phase import Line, along_line, contacts, digits, direct
 from vhydro.lagrangian import Friction
 from vhydro.laws.form import is_kinetic, momentum_degree
 from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
+from vhydro.laws.lagrange_writing import fading_speed
 from vhydro.laws.law import Law, Number
 from vhydro.laws.tracks import Tracks
 from vhydro.laws.writing import summed
@@ -83,10 +84,11 @@ def _of_equations(law: LagrangeLaw, line: Line, v: np.ndarray) -> np.ndarray:
     """The forces of the friction terms along one line alone."""
     own = [i for i, _ in _rubs(law, line)]
     theta, rates = np.zeros(len(law.theta)), [0.0 * v for _ in range(law.positions)]
+    own += law.form.of("speed")
     theta[own] = law.theta[own]
     rates[line[0]] = v
     on: list[Any] = [0.0] * len(law.form.blocks)
-    on += [(way.along([*rates, *rates]) > 0) * 1.0 for way in law.form.switches[len(on) :]]
+    on += [0.5 * (1 + np.sign(way.along([*rates, *rates]))) for way in law.form.switches[len(on) :]]
     still, none = [0.0 * v for _ in rates], [0.0 * v for _ in law.inputs]
     return -np.asarray(law.form.force(theta, on, still, rates, none)[line[0]])
 
@@ -271,7 +273,8 @@ def _curve(law: AnyLaw, line: Line, curve: Curve, low: float, high: float) -> di
 def _words(law: AnyLaw, line: Line, curve: Curve) -> str:
     """The friction as a formula of v."""
     if isinstance(law, LagrangeLaw):
-        return summed([(law.number(i), replace(t, axis=0, other=None).text(["v"])) for i, t in _rubs(law, line)])
+        plain = [(i, replace(t, axis=0, other=None)) for i, t in _rubs(law, line)]
+        return summed([(law.number(i), t.text(["v"], speed=fading_speed(law, i))) for i, t in plain])
     dry = _dry(law, curve.mode, line[0])
     pieces = [(Number(dry, 0.0), "")] * (dry != 0) + [(law.dissipation(curve.mode)[line[0]], "v")]
     return summed([(n._replace(value=float(f"{n.value:.4g}")), words) for n, words in pieces if n.value])

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vhydro.laws import as_model
 from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.tracks import Tracks
 
@@ -59,12 +60,7 @@ def recorded(tracks: Tracks) -> Samples:
 
 def contacts(law: AnyLaw) -> list[tuple[Line, int, float, float]]:
     """Along what, mode, sign and place of every surface."""
-    blocks = [(b, block.mode, block.guard) for b, block in enumerate(law.form.blocks)]
-    return [
-        ((g.axis, getattr(g, "other", None)), mode, g.sign, float(law.theta[law.form.places[b]]))
-        for b, mode, g in blocks
-        if g is not None
-    ]
+    return [((g.axis, getattr(g, "other", None)), m, g.sign, place) for m, g, place in as_model.contacts(law)]
 
 
 def directions(law: AnyLaw) -> tuple[tuple[int, int, float], ...]:

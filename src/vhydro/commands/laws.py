@@ -40,8 +40,8 @@ class LawsCommand:
     logs: Annotated[Positional[Path], arg(metavar="LOGS")]
     """File or folder of episodes; the format is recognised from its content."""
     out: Path | None = None
-    """Folder for law.json, law.txt, law.tex, law.c and law.py (the accelerations as functions without imports), and
-    the page index.html; or for the tables."""
+    """Folder for law.json, law.txt, law.tex, law.c and law.py (the accelerations as functions that need no more than
+    math.h or math), and the page index.html; or for the tables."""
     to: Literal["files", "parquet"] = "files"
     """parquet: the law of every block of logs and a table of their constants; needs --out and pyarrow."""
     overwrite: bool = False

@@ -232,10 +232,10 @@ def _start(law: Any, seen: Circumstances, scales: Scales) -> tuple[np.ndarray, n
 
 def surfaces(law: Any) -> list[tuple[int, int, float, float]]:
     """Mode, axis, sign and place of every surface along a position."""
-    return [(m, g.axis, g.sign, place) for m, g, place in _contacts(law) if getattr(g, "other", None) is None]
+    return [(m, g.axis, g.sign, place) for m, g, place in contacts(law) if getattr(g, "other", None) is None]
 
 
-def _contacts(law: Any) -> list[tuple[int, Any, float]]:
+def contacts(law: Any) -> list[tuple[int, Any, float]]:
     """Mode, guard and place of every contact."""
     blocks = [(b, block.mode, block.guard) for b, block in enumerate(law.form.blocks)]
     return [(m, g, float(law.theta[law.form.places[b]])) for b, m, g in blocks if g is not None]
@@ -250,7 +250,7 @@ def _guards(law: Any, seen: Circumstances, scales: Scales) -> Network | None:
     if modes == 1:
         return None
     slope, shift, sure = np.zeros((modes, 2 * n + len(law.inputs))), np.zeros(modes), np.zeros(modes)
-    for mode, guard, place in _contacts(law):
+    for mode, guard, place in contacts(law):
         other = getattr(guard, "other", None)
         blur = scales.noise[guard.axis] if other is None else np.hypot(scales.noise[guard.axis], scales.noise[other])
         slope[mode, guard.axis], sure[mode] = guard.sign / blur, SURE

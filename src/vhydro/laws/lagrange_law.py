@@ -1,6 +1,5 @@
 """Recovered Lagrange's equations: read, evaluated, simulated, kept in a file and used as a model."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -111,12 +110,12 @@ class LagrangeLaw:
         return np.stack([np.stack(np.broadcast_arrays(*row), -1) for row in rows], -2)
 
     def acceleration(self, mode: int, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """How fast velocities change: (samples, positions)."""
+        """How fast velocities change: (samples, positions). At a standstill dry friction acts neither way."""
         if mode in self.form.resting:
             return np.zeros_like(q)
         places, rates, inputs = (list(np.moveaxis(np.asarray(x, float), -1, 0)) for x in (q, v, a))
         on: list[Any] = [float(b == self.contact(mode)) for b in range(len(self.form.blocks))]
-        on += [(way.along([*places, *rates]) > 0) * 1.0 for way in self.form.switches[len(on) :]]
+        on += [0.5 * (1 + np.sign(way.along([*places, *rates]))) for way in self.form.switches[len(on) :]]
         force = self.form.force(self.theta, on, places, rates, inputs)
         return np.stack(np.broadcast_arrays(*solved(self.form.mass_matrix(self.theta, places), force)), -1)
 
@@ -150,8 +149,9 @@ class LagrangeLaw:
 
     def save(self, path: str | Path) -> None:
         """Writes the equations as JSON, whole or not at all."""
-        text = json.dumps(equations_document(self), indent=1, ensure_ascii=False, allow_nan=False)
-        write_whole(Path(path), text + "\n")
+        from vhydro.laws.files import law_text  # it reads all laws
+
+        write_whole(Path(path), law_text(self))
 
 
 AnyLaw = Law | LagrangeLaw

@@ -57,7 +57,7 @@ def _kept(law: LagrangeLaw, kind: str) -> list[tuple[int, Number, object]]:
     return [(i, law.number(i), law.form.entries[i].term) for i in law.form.of(kind) if law.support[i]]
 
 
-def _speed(law: LagrangeLaw, friction: int) -> str:
+def fading_speed(law: LagrangeLaw, friction: int) -> str:
     """The speed over which a Stribeck friction fades, as a number."""
     at = law.form.speeds.get(friction)
     return "s" if at is None else rounded(law.number(at))
@@ -93,7 +93,7 @@ def _forces(law: LagrangeLaw, latex: bool) -> list[str]:
     out = []
     for axis in range(law.positions):
         rubs = [
-            (Number(dict(t.weights)[axis] * c.value, c.error), t.text(v, latex=latex, speed=_speed(law, i)))
+            (Number(dict(t.weights)[axis] * c.value, c.error), t.text(v, latex=latex, speed=fading_speed(law, i)))
             for i, c, t in _kept(law, "friction")
             if isinstance(t, Friction) and axis in dict(t.weights)
         ]

@@ -1,6 +1,5 @@
 """A recovered law: read as equations, evaluated, simulated and kept in a file."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -197,7 +196,9 @@ class Law:
 
     def save(self, path: str | Path) -> None:
         """Writes the law as JSON, whole or not at all."""
-        write_whole(Path(path), json.dumps(law_document(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        from vhydro.laws.files import law_text  # it reads all laws
+
+        write_whole(Path(path), law_text(self))
 
 
 def _is_plain(term: Term, positions: int) -> bool:

@@ -1,7 +1,7 @@
 """Terms that a law is given only where the data insist: Stribeck friction, and what is not port-Hamiltonian.
 
 They are tried where the law without them is not borne out, and kept where they pay for themselves by BIC and predict
-held-out windows no worse. A law that is borne out is never made richer.
+held-out windows better. A law that is borne out is never made richer.
 """
 
 from dataclasses import replace

@@ -19,6 +19,7 @@ from vhydro.library import Penetration, slope
 
 LANES, CHUNK = 32, 60
 LARGEST_TURN = 0.3  # rad of the stiffest contact in one step of integration
+SWEEPS = 8  # over the dry frictions of things that rest, each of which moves the others
 State = tuple  # one scalar for each coordinate
 
 
@@ -120,7 +121,7 @@ def step(form: AnyForm, theta, set_on, z: State, action, time) -> State:
     """The state `time` later, through at most one beginning or end of a contact."""
     begun = depths(form, theta, z)
     set_on = [*set_on, *([0.0] * (len(begun) - len(set_on)))]
-    on = [jnp.where(d > 0, 1.0, 0.0) if g else s for g, d, s in zip(switches(form), begun, set_on, strict=True)]
+    on = [_begins(form, g, d) if g else s for g, d, s in zip(switches(form), begun, set_on, strict=True)]
     stops = _stops(form, theta, on, z, action)
     for stop in stops:
         on[stop.switch] = jnp.where(stop.rests, stop.share, on[stop.switch])
@@ -157,6 +158,12 @@ def step(form: AnyForm, theta, set_on, z: State, action, time) -> State:
     return tuple(after)
 
 
+def _begins(form: AnyForm, switch, depth):
+    """Whether a switch is on at a depth: of Lagrange's equations, dry friction acts neither way where nothing slips."""
+    still = 0.5 if isinstance(form, Lagrangian) and isinstance(switch, Reversal) else 0.0
+    return jnp.where(depth > 0, 1.0, jnp.where(depth == 0, still, 0.0))
+
+
 class Stop(NamedTuple):
     """A velocity that may come to a stop and stay there, as dry friction has it."""
 
@@ -168,19 +175,41 @@ class Stop(NamedTuple):
 
 
 def _stops(form: AnyForm, theta, on: list, z: State, action) -> list[Stop]:
-    """The stops of all positions whose direction switches the law by itself."""
-    n, out = form.positions, []
-    for i, g in enumerate(switches(form)):
-        if not isinstance(g, Reversal) or g.other is not None or _is_carried(form, g.axis):
-            continue
-        still = tuple(jnp.zeros_like(x) if k == n + g.axis else x for k, x in enumerate(z))
-        goes, returns = (
-            g.sign * g.along(field(form, theta, [*on[:i], way, *on[i + 1 :]], still, action)) for way in (1.0, 0.0)
-        )
-        held = (goes <= 0) & (returns >= 0) & (goes < returns)
-        between = returns / jnp.where(held, returns - goes, 1.0)
-        share = jnp.where(held, between, jnp.where(goes > 0, 1.0, 0.0))
-        out.append(Stop(i, g.axis, z[n + g.axis] == 0, held, share))
+    """The stops of all positions whose direction switches the law by itself.
+
+    What rests is held by all frictions at once: their shares are found by projected Gauss–Seidel.
+    """
+    n = form.positions
+    may = [
+        (i, g)
+        for i, g in enumerate(switches(form))
+        if isinstance(g, Reversal) and g.other is None and not _is_carried(form, g.axis)
+    ]
+
+    def rates(ways: dict) -> list:
+        """How fast every velocity changes where it is 0."""
+        out, chosen = [], [ways.get(i, x) for i, x in enumerate(on)]
+        for _, g in may:
+            still = tuple(jnp.zeros_like(x) if k == n + g.axis else x for k, x in enumerate(z))
+            out.append(g.sign * g.along(field(form, theta, chosen, still, action)))
+        return out
+
+    back = {i: 0.0 for i, _ in may}
+    least = rates(back)
+    pulls = [[y - x for x, y in zip(least, rates(back | {i: 1.0}), strict=True)] for i, _ in may]
+    rests = [z[n + g.axis] == 0 for _, g in may]
+    shares = [jnp.where(rest, 0.5, on[i]) for rest, (i, _) in zip(rests, may, strict=True)]
+    out: list[Stop] = []
+    for _ in range(SWEEPS if len(may) > 1 else 1):
+        out = []
+        for k, (i, g) in enumerate(may):
+            returns = least[k] + sum(pulls[j][k] * share for j, share in enumerate(shares) if j != k)
+            goes = returns + pulls[k][k]
+            held = (goes <= 0) & (returns >= 0) & (goes < returns)
+            between = returns / jnp.where(held, returns - goes, 1.0)
+            share = jnp.where(held, between, jnp.where(goes > 0, 1.0, 0.0))
+            shares[k] = jnp.where(rests[k], share, shares[k])
+            out.append(Stop(i, g.axis, rests[k], held, share))
     return out
 
 

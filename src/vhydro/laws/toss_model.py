@@ -53,14 +53,18 @@ def toss_model(
     """The model of a tossed body's place: a law of flight along the vertical, and what logs of tosses say of the rest.
 
     Channels are those of the place along x, y and z. The noise of every mode, what touching keeps of a step and the
-    chances of the modes, which depend on height and speed, are learned from the logs; labels are not looked at.
+    chances of the modes, which depend on height and speed, are learned from the logs; labels are not looked at, and
+    tosses that are hidden throughout are left out.
     """
     every = list(logs)
     if modes < 3:
         raise ValueError(f"modes is {modes}; expected at least 3: at rest, in flight, and one that touches.")
-    if len(every) < HELD_OUT:
-        raise ValueError(f"{len(every)} tosses; expected at least {HELD_OUT}, some to choose a start by. Give more.")
-    view = body_view(every) if view is None else view
+    view = body_view(every) if view is None and every else view
+    every = [log for log in every if view is not None and _is_seen(view, log)]
+    if view is None or len(every) < HELD_OUT:
+        raise ValueError(
+            f"{len(every)} tosses that are seen; expected at least {HELD_OUT}, some to choose a start by. Give more."
+        )
     place = BodyView(view.place, (), view.name)
     steps, floor = [place(log) for log in every], step_noise([place(log) for log in every])
     laws = _step_laws(law, steps[0], modes)
@@ -69,6 +73,11 @@ def toss_model(
     fit = fit_body(train, rest, laws, floor=floor, own_noise=True, seed=seed)
     places = [columns(looked_up(place, log), place.place) for log in every]
     return _model(steps, places, laws, fit, floor, tuple(place.place))
+
+
+def _is_seen(view: BodyView, log: Episode) -> bool:
+    """Whether any row of a log has the whole place."""
+    return bool(np.isfinite(columns(looked_up(view, log), view.place)).all(1).any())
 
 
 def _step_laws(law: ImpactLaw, log: Episode, modes: int) -> StepLaws:

@@ -123,7 +123,8 @@ def _written(files: Sequence[str]) -> str:
     there = [f"<a href='{name}'>{words}</a>" for name, words in WRITTEN.items() if name in files]
     if not there:
         return ""
-    return f"<h3>To take along</h3><p>The law as {listed(there)}; the functions need nothing but sine and cosine.</p>"
+    needs = "the functions need nothing but sine, cosine, exponential and absolute value"
+    return f"<h3>To take along</h3><p>The law as {listed(there)}; {needs}.</p>"
 
 
 def _plan(run: Run) -> Section | None:
