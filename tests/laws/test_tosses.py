@@ -21,6 +21,7 @@ def test_gravity_and_restitution_with_the_mass_given():
     assert bounce.value == pytest.approx(RESTITUTION, abs=0.02)
     assert found["place of floor along cube.z"].value == pytest.approx(0.0, abs=0.002)
     assert isinstance(law.flight, LagrangeLaw)
+    assert law.flight.status(0) == "identified"  # the acceleration of free fall has no spread
     assert law.flight.terms(0)["V cube.z"].value == pytest.approx(0.4 * GRAVITY, rel=0.01)
 
 
