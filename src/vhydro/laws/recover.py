@@ -107,7 +107,7 @@ def _equations(tracks: Tracks, problem: Problem, config: LawsConfig) -> Lagrange
     """Lagrange's equations, with what more the data insist on."""
     found = lagrange_estimate(tracks, problem, config.lagrange)
     law = law_of(found, tracks, problem, config)
-    if config.lagrange.refine and not is_borne_out(law, found):
+    if config.lagrange.refine and not is_borne_out(law, found, held_out=config.held_out):
         richer = stribeck_estimate(found, tracks, config.lagrange.shooting)
         if richer is not None and (vague := vague_speeds(richer)):
             moving = [m for m in range(len(problem.modes)) if m not in found.form.resting]
@@ -116,7 +116,7 @@ def _equations(tracks: Tracks, problem: Problem, config: LawsConfig) -> Lagrange
             other = law_of(richer, tracks, problem, config)
             if not config.held_out or _predicts_better(other, law):
                 found, law = richer, other
-    if not config.remainder or is_borne_out(law, found):
+    if not config.remainder or is_borne_out(law, found, held_out=config.held_out):
         return law
     richer = lagrange_estimate(tracks, problem, config.lagrange, with_remainder)
     other = law_of(richer, tracks, problem, config)
