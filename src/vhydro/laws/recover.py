@@ -91,6 +91,11 @@ def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
             f"a remainder is asked of the {config.estimator!r} estimator, whose laws are port-Hamiltonian; expected "
             "estimator='lagrange', which can have one."
         )
+    if config.estimator == "lasso" and problem.one_friction:
+        raise ValueError(
+            "one friction for all modes is asked of the 'lasso' estimator, which fits every mode for itself; expected "
+            "estimator='weak' or 'shooting'. Take one of them, or leave one_friction out."
+        )
     refuse_library(tracks, problem)
     if config.estimator != "shooting":
         _refuse_coupled_momenta(problem)
