@@ -91,6 +91,8 @@ def test_one_friction_is_the_same_in_both_directions():
     assert law.dissipation(0) == law.dissipation(1)
     assert law.dissipation(0)[0].value == pytest.approx(FORWARD, rel=0.01)
     assert "friction of backward" not in constants(law)
+    with pytest.raises(ValueError, match="fits every mode for itself"):
+        recover(recording, replace(problem, one_friction=True), LawsConfig("lasso"))
 
 
 def test_the_force_left_over_is_what_is_missing_in_a_law():

@@ -9,6 +9,7 @@ import pytest
 from law_logs import puck
 
 from vhydro import systems
+from vhydro.commands.law_reading import law_reading
 from vhydro.laws import load_law
 from vhydro.laws.constants import constants, table
 from vhydro.laws.form import form_of
@@ -141,6 +142,32 @@ def test_constants_of_a_mode_that_is_not_identified_are_marked():
     line = next(line for line in table(law).splitlines() if line.startswith("stiffness of right wall"))
     assert "unidentified" in line
     assert "unidentified" not in next(x for x in table(law).splitlines() if x.startswith("stiffness of left"))
+
+
+def marked(law: Law) -> set[str]:
+    """The constants that the table marks; the page of a run and the table of Parquet are read the same way."""
+    told = {one["name"] for one in law_reading(law)["constants"] if not one["identified"]}
+    rows = [line for line in table(law).splitlines() if line.endswith("unidentified")]
+    assert len(rows) == len(told)
+    assert all(row.startswith(tuple(told)) for row in rows)
+    return told
+
+
+def test_constants_of_a_base_that_is_not_identified_are_marked():
+    """A constant of the base law names no mode."""
+    puck = replace(true_law("puck"), problems=((0, "its mass is vague"),))
+    assert {"mass", "friction"} < marked(puck)
+    assert "stiffness of left wall" not in marked(puck)
+    block = true_law("block")
+    mode = next(b.mode for b in block.form.blocks if b.guard is None)
+    assert {"sliding friction", "friction coefficient"} <= marked(replace(block, problems=((mode, "why"),)))
+
+
+def test_a_mode_whose_name_begins_like_another_is_not_marked_with_it():
+    law = true_law("puck")
+    law = replace(law, modes=("free", "wall 1", "wall 10"), problems=((1, "too few contacts"),))
+    assert marked(law)
+    assert not any("wall 10" in name for name in marked(law))
 
 
 # --- written ------------------------------------------------------------------------------------------------

@@ -7,13 +7,24 @@ import numpy as np
 import pytest
 from law_logs import coupled_law
 
-from vhydro.laws import LawsConfig, Problem, Recording, candidates, recover
+from known_tosses import tosses
+from vhydro.laws import LagrangeLaw, LawsConfig, Problem, Recording, candidates, recover, toss_law
 from vhydro.laws.estimate import Estimate, sorted_by_motion, weak_estimate
 from vhydro.laws.held_out import FURTHER_EXCESS, NOT_REFINED, Horizon
-from vhydro.laws.marks import UNSURE, inherited, problems_of, uncertain, unpredicted, without_giving_friction
+from vhydro.laws.marks import (
+    LEAST_SPREAD,
+    UNSURE,
+    inherited,
+    problems_of,
+    uncertain,
+    unpredicted,
+    without_giving_friction,
+)
+from vhydro.laws.mechanics import recorded
 from vhydro.laws.recover import law_of
 from vhydro.laws.tracks import prepared
 from vhydro.systems import Puck, simulate
+from vhydro.views.mechanics import MechanicsView
 
 WEAK = LawsConfig(estimator="weak")
 
@@ -41,6 +52,19 @@ def test_errors_that_leave_the_accelerations_wide_are_a_mark(puck):
         wide[mass, mass] = (share * found.theta[mass]) ** 2
         marks = dict(uncertain(law, found._replace(covariance=wide), tracks, []))
         assert (sorted_by_motion(tracks)[1] in marks) is marked
+
+
+def test_an_acceleration_that_never_changes_is_marked_where_it_is_vague():
+    """Of free fall: its spread is 0, and its own size says what its error means."""
+    law = toss_law(tosses(9), mass=0.4).flight
+    assert isinstance(law, LagrangeLaw)
+    weight = next(i for i, e in enumerate(law.form.entries) if law.support[i] and e.kind == "potential")
+    recording, problem = recorded(tosses(9), MechanicsView(("cube.z",), masses=(0.4,)))
+    tracks, wide = prepared(recording, problem), np.zeros_like(law.covariance)
+    for share, marked in ((0.5, False), (2.0, True)):
+        wide[weight, weight] = (share * UNSURE * LEAST_SPREAD * law.theta[weight]) ** 2
+        found = Estimate(law.form, law.theta, law.support, wide, 1.0)
+        assert bool([*uncertain(law, found, tracks, [])]) is marked
 
 
 def test_without_a_covariance_the_folds_say_how_sure_a_law_is(puck):

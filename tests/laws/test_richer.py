@@ -15,7 +15,7 @@ from vhydro.laws.estimate import Estimate, ShootingConfig
 from vhydro.laws.export import numpy_code
 from vhydro.laws.lagrange import LagrangeConfig
 from vhydro.laws.lagrange_weak import Candidates, lagrange_candidates
-from vhydro.laws.richer import energy_given, is_better, is_stribeck, vague_speeds
+from vhydro.laws.richer import energy_given, is_better, is_borne_out, is_stribeck, offered_stribeck, vague_speeds
 from vhydro.laws.tracks import prepared
 from vhydro.laws.writing import latex
 
@@ -83,6 +83,37 @@ def test_plain_dry_friction_is_not_taken_for_stribecks():
     plain = richer._replace(support=np.arange(len(every)) > 2, chi_square=1.0005)
     assert not is_better(richer, plain)
     assert is_better(richer, plain._replace(chi_square=1.05))
+
+
+def test_a_law_that_explains_its_data_is_borne_out_where_nothing_is_held_out():
+    law = replace(sled_law(), held_out=())
+    found = Estimate(law.form, law.theta, law.support, law.covariance, 1.0, freedom=9430)
+    assert is_borne_out(law, found, held_out=False)
+    assert not is_borne_out(law, found, held_out=True)
+    assert not is_borne_out(law, found._replace(chi_square=1.3), held_out=False)
+
+
+def test_a_smaller_misfit_in_shorter_windows_is_no_better():
+    law, every = sled_law(), np.ones(len(sled_law().theta), bool)
+    plain = Estimate(law.form, law.theta, np.arange(len(every)) > 2, law.covariance, 1.3, freedom=9430)
+    richer = plain._replace(support=every, chi_square=1.0)
+    assert is_better(richer, plain)
+    assert not is_better(richer._replace(stopped_at=20), plain)
+    assert not is_better(richer._replace(stopped_at=20), plain._replace(stopped_at=60))
+    assert is_better(richer, plain._replace(stopped_at=60))
+
+
+def test_friction_that_was_dropped_is_offered_no_stribeck_friction():
+    law, tracks = sled_law(), prepared(*slid(systems.Sled()))
+    kept = tuple(i for i in law.form.dry if i not in law.form.speeds)
+    plain = replace(law.form, dry=kept, friction=law.form.friction[:-1], known_friction=law.form.known_friction[:-1])
+    theta, support = np.ones(len(plain.entries)), np.ones(len(plain.entries), bool)
+    found = Estimate(plain, theta, support, np.eye(len(theta)), 1.3)
+    assert offered_stribeck(found, tracks) is not None
+    support[[*kept]] = False
+    assert offered_stribeck(found, tracks) is None
+    support[[*kept]], theta[[*kept]] = True, 0.0
+    assert offered_stribeck(found, tracks) is None
 
 
 def test_a_law_with_stribeck_friction_sticks_and_slips_as_its_system():

@@ -1,5 +1,7 @@
 """Tossed bodies: gravity and restitution from poses and a mass."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -7,7 +9,7 @@ from scipy.spatial.transform import Rotation
 from known_tosses import DT, GRAVITY, HALF, RESTITUTION, toss, tosses
 from vhydro.episodes import Episode
 from vhydro.laws import LagrangeLaw, impact_constants, toss_law
-from vhydro.laws.tosses import corner_heights
+from vhydro.laws.tosses import at_rest, corner_heights
 
 
 def test_gravity_and_restitution_with_the_mass_given():
@@ -21,6 +23,7 @@ def test_gravity_and_restitution_with_the_mass_given():
     assert bounce.value == pytest.approx(RESTITUTION, abs=0.02)
     assert found["place of floor along cube.z"].value == pytest.approx(0.0, abs=0.002)
     assert isinstance(law.flight, LagrangeLaw)
+    assert law.flight.status(0) == "identified"  # the acceleration of free fall has no spread
     assert law.flight.terms(0)["V cube.z"].value == pytest.approx(0.4 * GRAVITY, rel=0.01)
 
 
@@ -28,6 +31,15 @@ def test_a_body_without_a_size_bounces_with_its_place():
     found = impact_constants(toss_law(tosses(9), mass=1.0))
     assert found["place of floor along cube.z"].value == pytest.approx(HALF, abs=0.002)
     assert found["restitution of floor along cube.z"].value == pytest.approx(RESTITUTION, abs=0.02)
+
+
+def test_an_error_that_is_not_known_is_not_none():
+    law = toss_law(tosses(9), mass=1.0)
+    unknown = replace(law.flight, covariance=np.full_like(law.flight.covariance, np.nan))
+    value, error = at_rest(replace(law, flight=unknown), 0)
+    assert value == at_rest(law, 0)[0]
+    assert np.isnan(error)
+    assert at_rest(law, 0)[1] > 0
 
 
 def test_corners_turn_with_the_body():

@@ -14,12 +14,13 @@ import numpy as np
 from vhydro.commands.filter import FilterCommand
 from vhydro.commands.fit import FitCommand
 from vhydro.commands.inspect import InspectConfig, chosen_view
+from vhydro.commands.law_reading import terms
 from vhydro.commands.laws import LawsCommand
 from vhydro.commands.plan import PlanCommand
 from vhydro.commands.segment import BESIDE, SegmentCommand
 from vhydro.data.inspection import Inspection, Quantity
 from vhydro.fitted import Fitted
-from vhydro.laws.constants import Constant, constants
+from vhydro.laws.constants import constants, is_identified
 from vhydro.laws.files import any_document
 from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Law
@@ -67,12 +68,15 @@ def laws_document(config: LawsCommand, law: AnyLaw | None) -> dict[str, Any]:
         assert config.out is not None
         return _tables("laws", config.out)
     doubtful = [{"mode": mode, "name": law.modes[mode], "why": why} for mode, why in law.problems]
-    found = constants(law) if isinstance(law, Law) else _terms(law)
+    found = constants(law) if isinstance(law, Law) else terms(law)
     return {
         "verb": "laws", "out": config.out, "modes": list(law.modes), "text": text(law), "identified": not doubtful,
         "problems": doubtful, "law": any_document(law),
         "constants": [
-            {"name": n, "value": c.value, "low": c.interval[0], "high": c.interval[1], "unit": c.unit}
+            {
+                "name": n, "value": c.value, "low": c.interval[0], "high": c.interval[1], "unit": c.unit,
+                "identified": is_identified(law, c),
+            }
             for n, c in found.items()
         ],
     }  # fmt: skip
@@ -131,12 +135,3 @@ def _tables(verb: str, out: Path) -> dict[str, Any]:
     """What Parquet holds: rows of every table, and how many logs were left out (they are in the table `problems`)."""
     told = json.loads((out / "run.json").read_text("utf-8"))
     return {"verb": verb, "out": out} | {key: told[key] for key in ("episodes", "rows", "problems")}
-
-
-def _terms(law: Any) -> dict[str, Constant]:
-    """The terms of every mode with inertia that couples, by their names."""
-    return {
-        f"{name} of {mode}": Constant(number.value, number.error, "")
-        for i, mode in enumerate(law.modes)
-        for name, number in law.terms(i).items()
-    }

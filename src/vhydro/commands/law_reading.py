@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from vhydro.laws.constants import Constant, constants
+from vhydro.laws.constants import Constant, constants, is_identified
 from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
 from vhydro.laws.law import Law
 from vhydro.laws.writing import latex
@@ -43,11 +43,10 @@ def _equations(law: AnyLaw) -> tuple[list[str], list[list[str]]]:
 
 def _constants(law: AnyLaw) -> list[dict[str, Any]]:
     found = constants(law) if isinstance(law, Law) else _told_once(terms(law))
-    doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]
     return [
         {
             "name": name, "value": c.value, "low": c.interval[0], "high": c.interval[1], "unit": c.unit,
-            "identified": not any(of in name for of in doubtful),
+            "identified": is_identified(law, c),
         }
         for name, c in found.items()
     ]  # fmt: skip
@@ -64,7 +63,7 @@ def _told_once(found: dict[str, Constant]) -> dict[str, Constant]:
 def terms(law: LagrangeLaw) -> dict[str, Constant]:
     """The terms of every mode with inertia that couples, by their names."""
     return {
-        f"{name} of {law.modes[mode]}": Constant(n.value, n.error, "")
+        f"{name} of {law.modes[mode]}": Constant(n.value, n.error, "", (mode,))
         for mode in range(len(law.modes))
         for name, n in law.terms(mode).items()
     }

@@ -16,7 +16,7 @@ from vhydro.data import read
 from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.fitted import Fitted, digest, load
-from vhydro.laws.constants import constants, table
+from vhydro.laws.constants import constants, is_identified, table
 from vhydro.laws.export import c_code, numpy_code
 from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Law
@@ -119,13 +119,12 @@ def laws_rows(fitted: Fitted, logs: Sequence[Episode], names: Sequence[str], opt
     """The law of the logs of a block, as columns."""
     law = fitted.laws(logs, estimator=options["estimator"], seed=options["seed"])
     found = constants(law) if isinstance(law, Law) else terms(law)
-    doubtful = [f" of {law.modes[mode]}" for mode, _ in law.problems]
-    known = [not any(of in name for of in doubtful) for name in found]
+    known = [is_identified(law, c) for c in found.values()]
     block = {"first": names[0], "last": names[-1], "logs": len(names)}
     every = {k: [v] * len(found) for k, v in block.items()}
     ends = [c.interval for c in found.values()]
     return {
-        "laws": {k: [v] for k, v in block.items()} | {"text": [text(law)], "identified": [not doubtful]},
+        "laws": {k: [v] for k, v in block.items()} | {"text": [text(law)], "identified": [not law.problems]},
         "constants": every | {
             "constant": list(found), "value": [c.value for c in found.values()], "low": [low for low, _ in ends],
             "high": [high for _, high in ends], "unit": [c.unit for c in found.values()], "identified": known,

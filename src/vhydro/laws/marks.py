@@ -22,6 +22,7 @@ VAGUE = 0.5  # relative standard error of a law's leading coefficient beyond whi
 NEGATIVE = 3.0  # standard errors below 0, beyond which a friction is not merely noise
 UNSURE = 0.04  # of the spread of a mode's accelerations: a law whose own errors leave more is not identified
 MOST_SAMPLES = 400  # of a mode, for that
+LEAST_SPREAD = 0.1  # of the largest acceleration: less, as of free fall, counts as this much
 SET_ASIDE = 0.2  # share of windows that could not be followed
 
 
@@ -83,11 +84,15 @@ def uncertain(law: AnyLaw, found: Estimate, tracks: Tracks, doubts: list):
 
 
 def _unsure(law: AnyLaw, found: Estimate, mode: int, at: tuple) -> float:
-    """One standard error of a mode's accelerations over their spread, the largest of all positions."""
+    """One standard error of a mode's accelerations over their spread, the largest of all positions.
+
+    Less spread than a share of the accelerations themselves counts as that share.
+    """
     own = law.acceleration(mode, *at)
     changes = [replace(law, theta=law.theta + d).acceleration(mode, *at) - own for d in _deviations(found)]
     variance = np.sum(np.square(changes), 0).mean(0) if changes else np.zeros(own.shape[1])
-    return float(np.max(np.sqrt(variance) / np.maximum(own.std(0), 1e-300)))
+    spread = np.maximum(own.std(0), LEAST_SPREAD * np.abs(own).max(0))
+    return float(np.max(np.sqrt(variance) / np.maximum(spread, 1e-300)))
 
 
 def _deviations(found: Estimate) -> list[np.ndarray]:

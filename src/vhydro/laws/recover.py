@@ -91,6 +91,11 @@ def _recovered(tracks: Tracks, problem: Problem, config: LawsConfig) -> AnyLaw:
             f"a remainder is asked of the {config.estimator!r} estimator, whose laws are port-Hamiltonian; expected "
             "estimator='lagrange', which can have one."
         )
+    if config.estimator == "lasso" and problem.one_friction:
+        raise ValueError(
+            "one friction for all modes is asked of the 'lasso' estimator, which fits every mode for itself; expected "
+            "estimator='weak' or 'shooting'. Take one of them, or leave one_friction out."
+        )
     refuse_library(tracks, problem)
     if config.estimator != "shooting":
         _refuse_coupled_momenta(problem)
@@ -107,7 +112,7 @@ def _equations(tracks: Tracks, problem: Problem, config: LawsConfig) -> Lagrange
     """Lagrange's equations, with what more the data insist on."""
     found = lagrange_estimate(tracks, problem, config.lagrange)
     law = law_of(found, tracks, problem, config)
-    if config.lagrange.refine and not is_borne_out(law, found):
+    if config.lagrange.refine and not is_borne_out(law, found, held_out=config.held_out):
         richer = stribeck_estimate(found, tracks, config.lagrange.shooting)
         if richer is not None and (vague := vague_speeds(richer)):
             moving = [m for m in range(len(problem.modes)) if m not in found.form.resting]
@@ -116,7 +121,7 @@ def _equations(tracks: Tracks, problem: Problem, config: LawsConfig) -> Lagrange
             other = law_of(richer, tracks, problem, config)
             if not config.held_out or _predicts_better(other, law):
                 found, law = richer, other
-    if not config.remainder or is_borne_out(law, found):
+    if not config.remainder or is_borne_out(law, found, held_out=config.held_out):
         return law
     richer = lagrange_estimate(tracks, problem, config.lagrange, with_remainder)
     other = law_of(richer, tracks, problem, config)

@@ -1,7 +1,7 @@
 """Terms that a law is given only where the data insist: Stribeck friction, and what is not port-Hamiltonian.
 
 They are tried where the law without them is not borne out, and kept where they pay for themselves by BIC and predict
-held-out windows better. A law that is borne out is never made richer.
+held-out windows better, where these are asked for. A law that is borne out is never made richer.
 """
 
 from dataclasses import replace
@@ -22,11 +22,15 @@ BOUNDED = 0.25  # the most that the standard error of a speed may be of it
 SEEN = 1e-3  # share of the samples in which energy is given, for that to be said
 
 
-def is_borne_out(law: LagrangeLaw, found: Estimate) -> bool:
-    """Whether a law explains what it was fitted to and what it was not, so that nothing richer is called for."""
+def is_borne_out(law: LagrangeLaw, found: Estimate, *, held_out: bool) -> bool:
+    """Whether a law explains what it was fitted to and what it was not, so that nothing richer is called for.
+
+    Without `held_out` nothing was predicted, and what it was fitted to is all there is to explain.
+    """
     misfit = MISSPECIFIED + 3 * np.sqrt(2 / max(found.freedom, 1))
     explained = np.isnan(found.chi_square) or (found.chi_square <= misfit and not found.stopped_at)
-    return bool(explained and law.held_out and all(h.excess <= SUSPECT for h in law.held_out))
+    predicted = not held_out or (law.held_out and all(h.excess <= SUSPECT for h in law.held_out))
+    return bool(explained and predicted)
 
 
 def stribeck_estimate(found: Estimate, tracks: Tracks, config: ShootingConfig) -> Estimate | None:
@@ -35,7 +39,7 @@ def stribeck_estimate(found: Estimate, tracks: Tracks, config: ShootingConfig) -
     The weak form has no part in it: smoothing bends small velocities most, and takes the kinks of plain dry friction
     for this one.
     """
-    offered = _offered_stribeck(found, tracks)
+    offered = offered_stribeck(found, tracks)
     if offered is None:
         return None
     form = offered.form
@@ -58,7 +62,7 @@ def is_stribeck(richer: Estimate, tracks: Tracks) -> bool:
     return takes and all(0 < speed < widest for speed, widest in speeds)
 
 
-def _offered_stribeck(found: Estimate, tracks: Tracks) -> Estimate | None:
+def offered_stribeck(found: Estimate, tracks: Tracks) -> Estimate | None:
     """The estimate with Stribeck friction along every position that has dry friction; None if none has."""
     form, theta, support = found.form, found.theta, found.support
     assert isinstance(form, Lagrangian)
@@ -66,6 +70,8 @@ def _offered_stribeck(found: Estimate, tracks: Tracks) -> Estimate | None:
     for i in form.of("friction"):
         term = form.entries[i].term
         if not (isinstance(term, Friction) and term.kind == "Coulomb" and term.other is None and i in form.dry):
+            continue
+        if not (support[i] and theta[i] > 0):
             continue
         speed = FIRST_SPEED * float(spread[term.axis])
         friction = (*form.friction, Friction("Stribeck", term.axis, None, speed))
@@ -77,7 +83,9 @@ def _offered_stribeck(found: Estimate, tracks: Tracks) -> Estimate | None:
 
 
 def is_better(richer: Estimate, plain: Estimate) -> bool:
-    """Whether an estimate pays for its further parameters by BIC."""
+    """Whether an estimate pays for its further parameters by BIC, through windows no shorter."""
+    if richer.stopped_at > 0 and not 0 < plain.stopped_at <= richer.stopped_at:
+        return False  # the misfit of shorter windows is smaller by itself
     if np.isnan(plain.chi_square) or np.isnan(richer.chi_square):
         return True  # of a law that was not fitted to positions held-out windows alone can tell
     number = min(richer.freedom, plain.freedom)

@@ -87,12 +87,18 @@ def impact_constants(law: ImpactLaw) -> dict[str, Constant]:
 
 
 def at_rest(law: ImpactLaw, axis: int) -> tuple[float, float]:
-    """The acceleration at rest where things usually are, and its standard error, by the delta method."""
+    """The acceleration at rest where things usually are, and its standard error, by the delta method.
+
+    The error is NaN where that of a parameter it may hang on is not known.
+    """
     flight, seen = law.flight, law.flight.circumstances
     n = flight.positions
     q = np.zeros((1, n)) if seen is None else np.array([seen.position_mean])
     still = q, np.zeros((1, n)), np.zeros((1, len(flight.inputs)))
     value = float(flight.acceleration(0, *still)[0, axis])
+    estimated = flight.support & flight.form.free
+    if np.isnan(np.diag(flight.covariance)[estimated]).any():
+        return value, np.nan
     picked = np.flatnonzero(np.nan_to_num(np.diag(flight.covariance)) > 0)
     slopes = []
     for i in picked:
