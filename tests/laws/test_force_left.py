@@ -134,6 +134,22 @@ def test_halves_choose_a_friction_for_each_direction_where_there_is_one():
     assert not law.form.one_friction
 
 
+def test_a_way_that_fails_is_passed_over():
+    recording, problem = by_direction(drive(), TEXTBOOK)
+    bad = replace(WEAK, shooting=ShootingConfig(bump=10**6))
+    law, (failed, other) = chosen_by_halves(recording, [problem], [bad, WEAK])
+    assert (failed.score, np.isfinite(other.score)) == (np.inf, True)
+    assert law.theta == pytest.approx(weak(recording, problem).theta)
+    with pytest.raises(ValueError, match="none of 1 ways.*narrower `bump`"):
+        chosen_by_halves(recording, [problem], [bad])
+
+
+def test_a_recording_with_other_modes_is_refused():
+    recording, problem = by_direction(drive(), TEXTBOOK)
+    with pytest.raises(ValueError, match="has 1 modes; expected 2"):
+        force_left(weak(recording, problem), drive())
+
+
 def test_halves_of_several_episodes_are_every_other():
     recording = drive()
     both = recording._replace(**{

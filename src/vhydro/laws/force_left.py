@@ -53,6 +53,11 @@ def force_left(law: AnyLaw, recording: Recording, *, cutoff: float = CUTOFF) -> 
     The law of each sample is that of the mode which the recording has as likeliest. Stretches between gaps that are
     shorter than 400 samples are left out.
     """
+    if recording.modes.shape[-1] != len(law.modes):
+        raise ValueError(
+            f"the recording has {recording.modes.shape[-1]} modes; expected {len(law.modes)}, those of the law. Give "
+            "the recording with the law's modes."
+        )
     squares, count = np.zeros(law.positions), 0
     for episode, stretch in _stretches(recording):
         inputs = _between(recording.actions[episode])[stretch]
@@ -136,14 +141,24 @@ def chosen_by_halves(
 ) -> tuple[AnyLaw, tuple[Tried, ...]]:
     """The law of the whole recording, in the way that leaves the least force over on held-out halves; all ways tried.
 
-    Every problem is tried with every configuration. A way whose laws leave no finite force over is not taken.
+    Every problem is tried with every configuration. A way without a law on a half, or whose laws leave no
+    finite force over, scores infinity and is not taken.
     """
-    parts, tried = halves(recording), []
+    first, second = halves(recording)
+    turns, tried, failed = ((first, second), (second, first)), [], None
     for problem in problems:
         for config in configs:
             quick = replace(config, held_out=False)
-            pairs = zip(parts, parts[::-1], strict=True)
-            first, second = (force_left(recover(own, problem, quick), other, cutoff=cutoff) for own, other in pairs)
-            tried.append(Tried(problem, config, (first, second)))
-    best = min(tried, key=lambda one: one.score if np.isfinite(one.score) else np.inf)
+            try:
+                one, two = (force_left(recover(own, problem, quick), other, cutoff=cutoff) for own, other in turns)
+            except ValueError as error:  # this way has no law on a half; another may
+                failed = error
+                one = two = np.full(problem.positions, np.inf)
+            tried.append(Tried(problem, config, (one, two)))
+    best = min(tried, key=lambda one: one.score if np.isfinite(one.score) else np.inf, default=None)
+    if best is None or not np.isfinite(best.score):
+        raise ValueError(
+            f"none of {len(tried)} ways leaves a finite force over on both halves ({failed or 'none gave numbers'}); "
+            "expected one at least. Give a longer record, or further problems or configurations."
+        )
     return recover(recording, best.problem, best.config), tuple(tried)
