@@ -155,9 +155,8 @@ SINCE = {
     6: {"Friction": ("speed",), "Lagrangian": ("remainder",)},
 }
 EMPTY = {"remainder": {"tuple": []}}
-ANEW = {
-    "CommandedModel": 6
-}  # of another form since then: older files are read without it, and it is to be learned anew
+# Of another form since a version: older files are read without it, and it is to be learned anew.
+ANEW = {"CommandedModel": 6}
 
 
 def _is_past(node: Any, version: int) -> bool:

@@ -120,10 +120,7 @@ def test_a_body_that_never_moves_stays_where_it_is(fitted):
         replace(e, observations=np.where(PLACE_OF_CUBE, [0, 0, 0, 5.0, 0, 0, 0], e.observations)) for e in LOGS[:3]
     ]
     model = learn_commanded(fitted.view, still, seed=0)
-    for leaf in jax.tree.leaves(model):
-        assert np.isfinite(leaf).all() or (np.asarray(leaf) == np.inf).any()
-    assert np.isfinite(model.noise).all()
-    assert np.isfinite(model.flows[0].net.weights[0]).all()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(model))  # a file holds nothing else
 
 
 def test_commands_that_a_log_does_not_have_are_refused():
