@@ -6,8 +6,9 @@ coordinates are unrolled into one fused loop; as general reductions or gathers t
 """
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import reduce, wraps
 from operator import add
+from typing import ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,20 @@ from jaxtyping import Array, Float, Int, Shaped
 
 UNROLL = 64  # rows
 BLOCK = 32  # entries of a running sum
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def precise(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """The function with products of matrices as precise as their numbers are: untold, a GPU rounds to ten bits."""
+
+    @wraps(function)
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with jax.default_matmul_precision("highest"):
+            return function(*args, **kwargs)
+
+    return called
 
 
 def over(values: Shaped[Array, "*small"], axes: int) -> Shaped[Array, "..."]:

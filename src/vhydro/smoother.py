@@ -22,7 +22,7 @@ from vhydro.gaussian import factored, factored_log_density, gain_back, log_densi
 from vhydro.model import HybridModel
 from vhydro.progress import tell
 from vhydro.proposal import ConditionedProposal, Proposal
-from vhydro.small import over, pick, times
+from vhydro.small import over, pick, precise, times
 
 PARTICLES = TRAJECTORIES = 128
 
@@ -75,6 +75,7 @@ def _gaussian_before(model: HybridModel, particles: Particles, frame: Frame, ext
 
 
 @eqx.filter_jit
+@precise
 def _backward(model: HybridModel, history: Particles, batch: Batch, trajectories: int, key: PRNGKeyArray):
     return jax.vmap(lambda h, b: _backward_one(model, h, b, trajectories, key))(history, batch)
 
@@ -104,6 +105,7 @@ def _backward_one(model: HybridModel, history: Particles, batch: Batch, trajecto
 
 
 @eqx.filter_jit
+@precise
 def _merged_backward(model: HybridModel, history: Merged, batch: Batch):
     def one(history: Merged, batch: Batch):
         return smoothed_moments(model, history, frames_of(model, batch)), None, likeliest_path(history)

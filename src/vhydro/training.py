@@ -31,6 +31,7 @@ from vhydro.objective import (
 from vhydro.occlusion import channel_groups, visible
 from vhydro.progress import on_terminal, tell
 from vhydro.proposal import Proposal
+from vhydro.small import precise
 from vhydro.storage import load_notes, load_tree, save_tree
 
 # Units of the log and what is declared impossible are never learned.
@@ -171,9 +172,9 @@ class _Program:
         # An argument and not a constant: fits that differ in it alone share a compiled program.
         levels = jnp.asarray(config.occlusion, train.dt.dtype)
         self._every_seed = jax.vmap(self._one_seed, in_axes=(0, 0, own, None, 0, 0, 0, None, None))
-        validated = jax.jit(jax.vmap(self._validate, in_axes=(0, 0, own, None, None)))
+        validated = jax.jit(jax.vmap(precise(self._validate), in_axes=(0, 0, own, None, None)))
         self.validate = lambda weights, key: validated(weights, rest.arrays, validation, levels, key)
-        block = jax.jit(self._block, static_argnames="count")
+        block = jax.jit(precise(self._block), static_argnames="count")
         self.block = lambda *state, count: block(rest.arrays, train, levels, *state, count=count)
 
     def _hidden(self, batch: Batch, level, key) -> Batch:

@@ -18,7 +18,7 @@ from vhydro.filter.run import frames_of
 from vhydro.gaussian import LOG_2PI
 from vhydro.model import HybridModel
 from vhydro.occlusion import visible
-from vhydro.small import log_sum
+from vhydro.small import log_sum, precise
 from vhydro.training import Parts
 
 REPEATS = 32
@@ -120,6 +120,7 @@ def _shown(batch: Batch, levels: Float[Array, "levels"], groups: tuple[int, ...]
     return jax.vmap(seed)(batch.valid, keys) & batch.observed[:, None]
 
 
+@precise
 def _seed(fixed, settings, sensor_noise, checked, shot: Shot | None, arrays, batch: Batch, shown, key, unit) -> Runs:
     parts: Parts = eqx.combine(arrays, fixed)
     at = partial(_level, parts, settings, sensor_noise, unit, checked, batch)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Shaped
 from vhydro.emission import PEAK_SLACK, LinearEmission, NetworkEmission, Observation
 from vhydro.model import HybridModel
 from vhydro.sensors import RangeBearingEmission, StudentEmission
+from vhydro.small import precise
 
 OURS = LinearEmission | NetworkEmission | StudentEmission | RangeBearingEmission  # tests have tried them
 READINGS = 8  # rows of the log, evenly spread, and one with nothing observed
@@ -77,6 +78,7 @@ def _refuse_bad_shapes(model: HybridModel) -> None:
 
 
 @eqx.filter_jit
+@precise
 def _tried(model: HybridModel, seen: Observation, noise: Float[Array, "rounds latent draws"]) -> Tried:
     return jax.vmap(lambda each: _tried_once(model, each, noise))(seen)
 

@@ -21,7 +21,7 @@ from vhydro.filter.settings import FilterSettings, population
 from vhydro.model import HybridModel
 from vhydro.particles import Noise, effective_share, normalised, pareto_k, strata
 from vhydro.proposal import Proposal
-from vhydro.small import log_sum, total
+from vhydro.small import log_sum, precise, total
 
 
 def _gate(model, settings: FilterSettings, laws: Laws, log_weight, frame: Frame, noise: Noise) -> Mixing:
@@ -76,6 +76,7 @@ def _predictive(laws: Laws) -> Float[Array, "particles"]:
     return log_sum(ahead + laws.carrier.log_mode) if ahead.ndim == 2 else ahead
 
 
+@precise
 def filter_step(
     model: HybridModel,
     proposal: Proposal | None,

@@ -13,6 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 from vhydro.commanded import COAST, HELD, REST, CommandedModel, ScaledNetwork, body_inputs, finger_inputs, hand_inputs
 from vhydro.episodes import Episode
 from vhydro.network import Network, network
+from vhydro.small import precise
 from vhydro.views import ContactView
 from vhydro.views.view import columns, commands
 
@@ -154,6 +155,7 @@ def _descended(key, net: Network, x: Array, y: Array, loss: Callable[[Network, A
     optimiser = optax.adamw(optax.cosine_decay_schedule(RATE, STEPS), weight_decay=DECAY)
 
     @eqx.filter_jit
+    @precise
     def run(net, x, y):
         def step(carry, key):
             net, state = carry

@@ -32,6 +32,7 @@ from vhydro.learning.switching import (
     structure,
 )
 from vhydro.occlusion import straight_lines
+from vhydro.small import precise
 from vhydro.views.contact import AXES, MACHINE
 
 RESTARTS = 6  # of each of two kinds
@@ -193,6 +194,7 @@ def step_features(
 
 
 @jax.jit
+@precise
 def _features(geometry: Geometry, about: Float[Array, "logs rows width"]) -> Float[Array, "logs rows features"]:
     return jnp.moveaxis(geometry(jnp.moveaxis(about, -1, 0)), 0, -1)
 

@@ -22,6 +22,7 @@ from vhydro.learning.forward_backward import ChainPosterior
 from vhydro.learning.switching import driven_chain
 from vhydro.model import HybridModel
 from vhydro.progress import counted
+from vhydro.small import precise
 
 PSEUDO = CONFIG.pseudo_moves
 ROUNDS, DRIVEN_ROUNDS = 8, 4
@@ -44,6 +45,7 @@ class ContactLaw(NamedTuple):
 
 
 @eqx.filter_jit
+@precise
 def _posterior(model: HybridModel, batch: Batch) -> ChainPosterior:
     """The modes of every log, given all of it."""
 

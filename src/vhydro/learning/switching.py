@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from vhydro.learning.forward_backward import ChainPosterior, forward_backward, sticky
+from vhydro.small import precise
 
 
 class Regression(NamedTuple):
@@ -109,6 +110,7 @@ def _sticky_start(coefficients, noise, data: Regression, config: SwitchingConfig
 
 
 @partial(jax.jit, static_argnames=("config",))
+@precise
 def start_from_labels(
     data: Regression, assumed: Structure, labels: Int[Array, "starts episodes rows"], config: SwitchingConfig
 ) -> Switching:
@@ -128,6 +130,7 @@ def start_from_labels(
 
 
 @partial(jax.jit, static_argnames=("config",))
+@precise
 def baum_welch(data: Regression, assumed: Structure, starts: Switching, config: SwitchingConfig) -> Switching:
     """Every start after `config.rounds` of E and M steps; what drives transitions stays as it is."""
 
@@ -246,6 +249,7 @@ TOLD, STILL = 1.0, 0.3  # noise floors: drives below the first say nothing; resp
 
 
 @partial(jax.jit, static_argnames=("config",))
+@precise
 def rows_of_modes(data: Regression, found: Switching, config: SwitchingConfig) -> Rows:
     """What the rows of every mode are like, for every start."""
     drive, response = data.design[..., 0], data.response
@@ -269,6 +273,7 @@ def mode_shares(data: Regression, found: Switching, config: SwitchingConfig) -> 
 
 
 @partial(jax.jit, static_argnames=("config",))
+@precise
 def mean_log_likelihood(data: Regression, found: Switching, config: SwitchingConfig) -> Float[Array, "starts"]:
     """The log likelihood per row of every start, but for a constant."""
     moments = _moments(data)
@@ -284,6 +289,7 @@ HALVED = 0.5 ** np.arange(6)  # of a step, until it lowers the loss
 
 
 @partial(jax.jit, static_argnames=("pseudo_moves",))
+@precise
 def driven_chain(
     inputs: Float[Array, "episodes steps inputs"],
     pairs: Float[Array, "episodes steps modes modes"],

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vhydro.planning.dynamics import Dynamics, Population, drawn
 from vhydro.planning.rollout import Faults, candidates, refuse_actions, refuse_faults
 from vhydro.planning.task import Task
+from vhydro.small import precise
 
 LEAST_SPREAD = 0.02  # of half the range of an action, below which the cross-entropy method does not shrink
 NARROWING = 0.8  # of the spread from one round of MPPI to the next
@@ -144,6 +145,7 @@ class _Search(NamedTuple):
 
 
 @eqx.filter_jit
+@precise
 def _optimised(dynamics, task, planner: Planner, start: Population, middle, half, warm, rounds: Int[Array, ""], key):
     search_key, last_key = jax.random.split(key)
     held = jnp.arange(planner.horizon) * planner.knots // planner.horizon

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vhydro.planning.dynamics import Dynamics, Gap, Population, drawn, no_gap
 from vhydro.planning.task import Task
+from vhydro.small import precise
 
 SLACK = 1e-4  # of the bound: rounding by which a cost may pass it
 
@@ -132,6 +133,7 @@ def candidates(
 
 
 @eqx.filter_jit
+@precise
 def rollout(
     dynamics: Dynamics,
     task: Task,
