@@ -18,6 +18,7 @@ import importlib.util
 import json
 import sys
 import time
+import traceback
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -89,6 +90,7 @@ class Bench:
                 work()
             except Exception as error:
                 self.out["skipped"][name] = f"{type(error).__name__}: {error}"[:500]
+                traceback.print_exc()
         if name in self.out["skipped"]:
             print(f"{name}: left out. {self.out['skipped'][name]}", flush=True)
         self.write()

@@ -216,20 +216,55 @@ def test_a_kernel_that_does_not_compile_is_tried_once_and_breaks_nothing(gpu, mo
     np.testing.assert_array_equal(every["kernel"], every["scan"])
 
 
-def test_kernels_are_taken_on_a_gpu_where_they_are_asked_for(gpu, monkeypatch):
+def test_kernels_are_taken_on_a_gpu_wherever_they_can_be(gpu):
     model, settings = linear_model(), bootstrap(particles=16)
     asked = program.program_of(model, None, replace(settings, program="kernel"))
     assert asked.name == "kernel"
     assert str(asked).startswith("one kernel for each log: 16 particles, ")
-    by_itself = program.program_of(model, None, settings)
-    assert (by_itself.name, by_itself.reason) == (
-        "scan",
-        "kernels filter where they are asked for, with program='kernel'",
-    )
-    monkeypatch.setattr(program, "BY_ITSELF", True)
     assert program.program_of(model, None, settings) == asked
     merged = replace(settings, engine="merged")
     assert program.program_of(model, None, merged).reason == "merged Gaussians have no particles"
+
+
+def test_more_shared_memory_than_a_program_has_is_left_to_the_scan(monkeypatch):
+    monkeypatch.setattr(program, "SHARED", 32)
+    program._written.cache_clear()
+    found = program.program_of(linear_model(), None, bootstrap(particles=1024, **INTERPRETED))
+    program._written.cache_clear()
+    assert str(found) == "scan: a row takes 4 KiB of shared memory; a kernel has 0"
+
+
+@pytest.mark.parametrize("engine", ["mixture", "gaussian"])
+def test_a_kernel_for_the_evidence_alone_gives_the_evidence(engine):
+    """It leaves out what is only told, and changes nothing else."""
+    settings = FilterSettings(particles=16, engine=engine, corrected=False, **INTERPRETED)
+    beliefs = filter_episodes(linear_model(), LOGS, key=KEY, settings=settings)
+    assert {b.program.name for b in beliefs} == {"kernel"}
+    alone = log_evidence(linear_model(), LOGS, key=KEY, settings=settings)
+    np.testing.assert_allclose(alone, [b.log_evidence for b in beliefs], rtol=1e-6)
+
+
+def products(jaxpr):
+    """Every product of matrices in a traced function, those of its inner functions included."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "dot_general":
+            yield eqn
+        for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from products(inner)
+
+
+@pytest.mark.parametrize("engine", ["mixture", "drawn", "gaussian"])
+def test_a_gpu_is_told_not_to_round_products_of_matrices(engine):
+    """Left to itself it rounds to ten bits: after 100 rows the evidence of a log was another."""
+    settings = FilterSettings(particles=16, engine=engine)
+    batch = jax.tree.map(lambda x: x[0], pad(LOGS, dtype=np.dtype(np.float32), length=32))
+    traced = jax.make_jaxpr(lambda b: filtered(MODEL, GUIDE, settings, b, KEY))(batch)
+    found = list(products(traced.jaxpr))
+    assert found
+    for eqn in found:
+        assert "HIGHEST" in str(eqn.params["precision"]), eqn
 
 
 def test_an_error_of_the_callers_is_raised_and_no_reason_for_the_scan(gpu):
@@ -255,9 +290,8 @@ def test_a_kernel_is_written_in_what_gpus_compile(gpu, name):
     assert "scan_in_one_kernel" in text
 
 
-def test_what_is_differentiated_is_never_a_kernel(gpu, monkeypatch):
+def test_what_is_differentiated_is_never_a_kernel(gpu):
     """`filtered` itself, under a caller's own transformations, scans unless a kernel is asked for."""
-    monkeypatch.setattr(program, "BY_ITSELF", True)
     model, batch = linear_model(), jax.tree.map(lambda x: x[0], pad(LOGS, dtype=np.dtype(np.float32), length=32))
 
     def evidence(scale, name):

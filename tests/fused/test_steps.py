@@ -39,7 +39,7 @@ def written_out(function, *arrays, numbers=()):
     flat = pruned(flat, flat.outputs)
     axes = [None if i in numbers or np.shape(a)[-1:] != (LANES,) else -1 for i, a in enumerate(arrays)]
     env: dict[int, Value] = {k: cells_of(a, x) for k, a, x in zip(flat.inputs, arrays, axes, strict=True)}
-    env = run(flat, flat.ops, env, Memory(LANES, barriers=False))
+    env = run(flat, flat.ops, env, Memory(LANES))
     values = [env[a] if isinstance(a, int) else a for a in flat.outputs]
     shapes = [s.shape for s in jax.tree.leaves(jax.eval_shape(function, *arrays))]
     return [array_of(as_cells(v), s) for v, s in zip(values, shapes, strict=True)]

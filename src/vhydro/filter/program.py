@@ -21,14 +21,14 @@ from vhydro.filter.frames import Frame, blocked
 from vhydro.filter.settings import FilterSettings, noise_layout, prepared
 from vhydro.filter.step import filter_step, initial
 from vhydro.fused.kernel import Kernel, Trial, UnsupportedError, scan_in_one_kernel, tried
+from vhydro.fused.shared import MOST as SHARED
 from vhydro.model import HybridModel
 from vhydro.particles import step_noise
 from vhydro.proposal import Proposal
 
 LEAST, MOST = 16, 4096  # particles; with more, one program for a log leaves most of a GPU idle
-LARGEST_STEP = 9000  # operations of a row, beyond which a kernel is taken to compile too long; not measured yet
+LARGEST_STEP = 6000  # operations of a row; one of 4,300 compiles for 10 s, where the scan compiles for 4 s
 ROWS = 256  # filtered by one launch: their random numbers are drawn beforehand
-BY_ITSELF = False  # whether "auto" takes kernels on a GPU; not before `benchmarks/gpu.py` has been run on one
 
 Result = TypeVar("Result")
 
@@ -59,8 +59,6 @@ def program_of(model: HybridModel, proposal: Proposal | None, settings: FilterSe
         return _scan("as asked")
     if asked != "interpreted" and backend != "gpu":
         return _scan(f"kernels are written for GPUs, this runs on {backend}")
-    if asked == "auto" and not BY_ITSELF:
-        return _scan("kernels filter where they are asked for, with program='kernel'")
     n = settings.count
     if settings.engine == "merged":
         return _scan("merged Gaussians have no particles")
@@ -124,13 +122,17 @@ def _written(step: _Step) -> Trial | Program:
 
     try:
         carry, row, noise = jax.eval_shape(once, arrays)
-        trial = tried(_function(step.static.tree, settings), arrays, carry, row, noise, settings.count)
+        trial = tried(
+            _function(step.static.tree, settings, _everything(settings)), arrays, carry, row, noise, settings.count
+        )
     except UnsupportedError as error:
         return _scan(f"this step has {error}, which a kernel cannot do")
     except Exception as error:  # whatever a user's model is made of: the scan can do it, or says what is wrong
         return _scan(f"this step cannot be written as a kernel: {_in_short(error)}")
     if trial.operations > LARGEST_STEP:
         return _scan(f"a row of {trial.operations} operations is too large for a kernel: {LARGEST_STEP} at most")
+    if trial.memory > SHARED:
+        return _scan(f"a row takes {trial.memory / 1024:.0f} KiB of shared memory; a kernel has {SHARED // 1024}")
     return trial
 
 
@@ -177,35 +179,48 @@ def in_kernel(model: HybridModel, proposal: Proposal | None, settings: FilterSet
     return asked and program_of(model, proposal, settings).name == "kernel"
 
 
-def _function(static, settings: FilterSettings):
-    """The filter's step as a function of arrays."""
+def _function(static, settings: FilterSettings, told: Callable):
+    """The filter's step as a function of arrays, and what is told of every row: the kernel does nothing else."""
 
     def step(arrays, carry, frame, noise):
         model, proposal = eqx.combine(arrays, static)
         after, record, moments = filter_step(model, proposal, settings, carry, frame, noise)
-        return after, (record, moments, after if settings.history else None)
+        return after, told(after, record, moments)
 
     return step
 
 
+def _everything(settings: FilterSettings):
+    return lambda after, record, moments: (record, moments, after if settings.history else None)
+
+
 def warps_of(settings: FilterSettings) -> int:
-    """How many warps share a log's particles: about four particles for every thread."""
-    return min(max(settings.count // 128, 1), 16)
+    """How many warps share a log's particles: four particles for every thread, or one where each is many branches."""
+    each = 1 if settings.engine == "gaussian" else 4
+    return min(max(settings.count // (32 * each), 1), 16)
 
 
 def kernel_run(model: HybridModel, proposal, settings: FilterSettings, frames: Frame, key):
     """Every row in turn, by kernels: what each step says, the last particles, and no evidence left over."""
+    outputs, final = _rows(model, proposal, settings, frames, key, _everything(settings))
+    return outputs, final, jnp.zeros((), model.dtype)
+
+
+def kernel_evidence(model: HybridModel, proposal, settings: FilterSettings, frames: Frame, key):
+    """The log normaliser of every row, (blocks, rows), by kernels that compute nothing else."""
+    return _rows(model, proposal, settings, frames, key, lambda _, record, __: record.log_normaliser)[0]
+
+
+def _rows(model: HybridModel, proposal, settings: FilterSettings, frames: Frame, key, told: Callable):
     rows, layout = frames.valid.shape[0], noise_layout(model, proposal, settings)
     size = min(rows, ROWS)
     arrays, static = eqx.partition((model, proposal), eqx.is_array)
-    step, kernel = _function(static, settings), Kernel(warps_of(settings), settings.program == "interpreted")
-    trial = _written(_Step.of(model, proposal, settings))
-    assert isinstance(trial, Trial)
+    step, kernel = _function(static, settings, told), Kernel(warps_of(settings), settings.program == "interpreted")
 
     def part(carry, inputs):
         frame, number = inputs
         noise = jax.vmap(lambda t: step_noise(layout, key, t, model.dtype))(number)
-        return scan_in_one_kernel(step, arrays, carry, frame, noise, settings.count, kernel=kernel, memory=trial.memory)
+        return scan_in_one_kernel(step, arrays, carry, frame, noise, settings.count, kernel=kernel)
 
     final, outputs = jax.lax.scan(part, initial(model, settings), blocked((frames, jnp.arange(rows)), rows, size))
-    return outputs, final, jnp.zeros((), model.dtype)
+    return outputs, final

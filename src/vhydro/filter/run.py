@@ -28,13 +28,14 @@ from vhydro.filter.frames import Frame, Moments, Particles, Record, blocked
 from vhydro.filter.merged import Merged, merged_run
 from vhydro.filter.path import ISLANDS, PathStatement, path_of
 from vhydro.filter.probe import refuse_bad_likelihood
-from vhydro.filter.program import Program, filtered_by, in_kernel, kernel_run
+from vhydro.filter.program import Program, filtered_by, in_kernel, kernel_evidence, kernel_run
 from vhydro.filter.settings import FilterSettings, engine_of, noise_layout, prepared, refuse_mismatch
 from vhydro.filter.step import filter_step, initial
 from vhydro.model import HybridModel
 from vhydro.particles import Draw, step_noise
 from vhydro.progress import tell
 from vhydro.proposal import ConditionedProposal, Proposal
+from vhydro.small import precise
 
 # Randomness is drawn for this many steps at a time: long enough to fill the cores, short enough to stay in cache.
 CHUNK = 8
@@ -116,6 +117,7 @@ def log_units(model: HybridModel, observed) -> Float[Array, "*times"]:
     return -jnp.where(observed, jnp.log(model.scale), 0.0).sum(-1)
 
 
+@precise
 def filtered(
     model: HybridModel, proposal: Proposal | None, settings: FilterSettings, batch: Batch, key: PRNGKeyArray
 ) -> Belief:
@@ -177,6 +179,7 @@ def first_window(model: HybridModel, settings: FilterSettings, frame: Frame) -> 
     return Window(initial(model, settings), *empty)
 
 
+@precise
 def closed_window(
     model: HybridModel, settings: FilterSettings, window: Window, trace: Trace, number, key: PRNGKeyArray
 ) -> tuple[Window, Float[Array, ""]]:
@@ -249,7 +252,17 @@ def _filtered_batch(model, proposal, settings: FilterSettings, batch: Batch, key
 
 @eqx.filter_jit
 def _log_evidence_batch(model, proposal, settings: FilterSettings, batch: Batch, keys):
+    if _run_of(model, proposal, settings) is kernel_run:
+        return jax.vmap(lambda b, k: _evidence_by_kernel(model, proposal, settings, b, k))(batch, keys)
     return _filtered_batch(model, proposal, settings, batch, keys).log_evidence
+
+
+@precise
+def _evidence_by_kernel(model, proposal, settings: FilterSettings, batch: Batch, key):
+    settings = engine_of(model, proposal, settings)
+    model = prepared(model, settings, batch.dt)
+    rows = _joined(kernel_evidence(model, proposal, settings, frames_of(model, batch), key))[: batch.valid.shape[0]]
+    return (rows + log_units(model, batch.observed)).sum()
 
 
 def padded_length(rows: int) -> int:

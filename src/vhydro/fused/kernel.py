@@ -22,6 +22,7 @@ from vhydro.fused.flat import UnsupportedError
 from vhydro.fused.layout import Leaf, Slots, divided, is_float, leaf_of, packed, whole
 from vhydro.fused.memory import Memory
 from vhydro.fused.plan import Known, Plan, known, planned
+from vhydro.fused.shared import Threads
 from vhydro.fused.steps import entries, restored, run
 
 
@@ -32,20 +33,18 @@ class Kernel(NamedTuple):
     interpret: bool
 
 
-def scan_in_one_kernel(
-    step: Callable, parameters, carry, rows, noise, lanes: int, *, kernel: Kernel, memory: int | None = None
-):
+def scan_in_one_kernel(step: Callable, parameters, carry, rows, noise, lanes: int, *, kernel: Kernel):
     """`jax.lax.scan` of `step(parameters, carry, row, noise) -> (carry, out)` over rows and noise, as one kernel.
 
-    `memory` is what a trial found, if there was one. Raises `UnsupportedError` where the step cannot be written so.
+    Raises `UnsupportedError` where the step cannot be written so.
     """
     length = jax.tree.leaves(rows)[0].shape[0]
     plan = planned(step, parameters, carry, jax.tree.map(_first, rows), jax.tree.map(_first, noise), lanes)
-    loop = _Loop(plan, length, kernel.interpret)
+    loop = _Loop(plan, length, kernel)
     arguments = loop.arguments(known(plan, parameters, rows), carry, noise)
     out = pl.pallas_call(
         partial(_loop_body, loop),
-        out_shape=loop.out_shapes(_tried(loop).memory if memory is None else memory),
+        out_shape=loop.out_shapes(),
         compiler_params=triton.CompilerParams(num_warps=kernel.warps, num_stages=1),
         interpret=kernel.interpret,
         name="scan_in_one_kernel",
@@ -58,7 +57,7 @@ def _first(x):
 
 
 class Trial(NamedTuple):
-    """What a row needs in a kernel: numbers of memory through which particles read each other, and operations."""
+    """What a row needs in a kernel: bytes of shared memory, and operations."""
 
     memory: int
     operations: int
@@ -66,11 +65,11 @@ class Trial(NamedTuple):
 
 def tried(step: Callable, parameters, carry, row, noise, lanes: int) -> Trial:
     """What a row needs in a kernel, without computing it; raises `UnsupportedError` where there can be none."""
-    return _tried(_Loop(planned(step, parameters, carry, row, noise, lanes), 1, interpret=True))
+    return _tried(_Loop(planned(step, parameters, carry, row, noise, lanes), 1, Kernel(1, interpret=True)))
 
 
 def _tried(loop: "_Loop") -> Trial:
-    memory = Memory(loop.plan.lanes, barriers=False)
+    memory = Memory(loop.plan.lanes)
 
     def zero(floats: bool, _: int):
         return jnp.zeros((), jnp.float32 if floats else jnp.int32)
@@ -96,8 +95,8 @@ def _size(jaxpr) -> int:
 class _Loop:
     """A plan over so many rows: what goes into the kernel and comes out of it, and where each part of it lies."""
 
-    def __init__(self, plan: Plan, length: int, interpret: bool):
-        self.plan, self.length, self.interpret = plan, length, interpret
+    def __init__(self, plan: Plan, length: int, kernel: Kernel):
+        self.plan, self.length, self.kernel = plan, length, kernel
         avals = plan.flat.avals
         self.carry = [leaf_of(avals[a], plan.lanes) for a in plan.carry]
         self.noise = [leaf_of(avals[a], plan.lanes) for a in plan.noise]
@@ -115,7 +114,7 @@ class _Loop:
             v, n = divided(leaf, array, lead)
             vectors += [] if v is None else [v]
             numbers += [] if n is None else [n]
-        drawn = records.laid_out(vectors, 1) if vectors else jnp.zeros((self.length, 1))
+        drawn = jnp.concatenate(list(map(records.as_float, vectors)), 1) if vectors else jnp.zeros((self.length, 1))
         held = [divided(leaf, x, ()) for leaf, x in zip(self.carry, jax.tree.leaves(carry), strict=True)]
         own = [v for v, _ in held if v is not None]
         start = records.laid_out(own, 0) if own else jnp.zeros(1)
@@ -135,33 +134,33 @@ class _Loop:
         slots, vectors = Slots(), iter(own)
         return {a: x.value(number, slots, vectors) for a, x in zip(self.plan.carry, self.carry, strict=True)}
 
-    def out_shapes(self, memory: int) -> list[Any]:
-        """The arrays that the kernel writes: the last carry, every row's output, and the memory it works in."""
+    def out_shapes(self) -> list[Any]:
+        """The arrays that the kernel writes: the last carry, and every row's output."""
         f, i, shape = jnp.float32, jnp.int32, jax.ShapeDtypeStruct
-        carry, out = (max(self.plan.lanes * records.width_of(c), 1) for c in (self.carry_columns, self.out_columns))
         return [
-            shape((carry,), f),
+            shape((self.plan.lanes * records.width_of(self.carry_columns) or 1,), f),
             shape((_numbers(self.carry, True) or 1,), f),
             shape((_numbers(self.carry, False) or 1,), i),
-            shape((self.length * out,), f),
+            shape((self.length * self.plan.lanes * self.out_columns or 1,), f),
             shape((self.length * (_numbers(self.out, True) or 1),), f),
             shape((self.length * (_numbers(self.out, False) or 1),), i),
-            shape((memory or 1,), f),
         ]
 
     def results(self, out: Sequence[Any]) -> list[Any]:
         """The leaves of what a scan returns, from what the kernel wrote."""
-        lead = (self.length,)
-        by_row = [x.reshape(self.length, -1) for x in out[3:6]]
-        return self._leaves(self.carry, out[:3], (), {}) + self._leaves(self.out, by_row, lead, self.constants)
+        held = records.columns_of(out[0], self.carry_columns, self.plan.lanes, 0)
+        size = self.length * self.plan.lanes * self.out_columns
+        vectors = out[3][:size].reshape(self.length, self.out_columns, self.plan.lanes)
+        numbers = [x.reshape(self.length, -1) for x in out[4:6]]
+        carry = self._leaves(self.carry, held, out[1:3], (), {})
+        return carry + self._leaves(self.out, vectors, numbers, (self.length,), self.constants)
 
-    def _leaves(self, leaves: list[Leaf], arrays, lead: tuple[int, ...], constants: dict) -> list[Any]:
+    def _leaves(self, leaves: list[Leaf], vectors, numbers, lead: tuple[int, ...], constants: dict) -> list[Any]:
         slots, out, taken, rows = Slots(), [], 0, (slice(None),) * len(lead)
-        vectors = records.columns_of(arrays[0], _columns(leaves), self.plan.lanes, len(lead))
         for number, leaf in enumerate(leaves):
             if leaf.axis is None:
                 place = slots.take(leaf.aval.dtype, leaf.numbers)
-                own = arrays[1 if is_float(leaf.aval.dtype) else 2][(*rows, slice(place.start, place.stop))]
+                own = numbers[0 if is_float(leaf.aval.dtype) else 1][(*rows, slice(place.start, place.stop))]
                 for i in range(leaf.numbers):
                     own = own.at[..., i].set(constants[number, i]) if (number, i) in constants else own
             else:
@@ -186,32 +185,39 @@ def _numbers(leaves: list[Leaf], floats: bool) -> int:
 def _loop_body(loop: _Loop, *refs) -> None:
     """The kernel: the whole loop, for one log."""
     fixed_f, fixed_i, row_f, row_i, drawn, held, few_f, few_i = refs[:8]
-    end, rows, shared = refs[8:11], refs[11:14], refs[14]
+    end, rows = refs[8:11], refs[11:14]
     plan, lanes = loop.plan, loop.plan.lanes
-    everyone = jax.lax.iota(jnp.int32, lanes)
+    # A number that is 0, which the compiler does not know: else every thread would hold neighbours where memory is read
+    # in order, and other particles elsewhere, and values would be moved from one to the other all the time.
+    everyone = jax.lax.iota(jnp.int32, lanes) + fixed_i[fixed_i.shape[0] - 1]
     first = loop.carried(
         lambda floats, p: (few_f if floats else few_i)[p],
         records.read(held, np.int32(0), loop.carry_columns, everyone),
     )
     forms = [as_cells(first[a]) for a in plan.carry]
+    size = _tried(loop).memory
+    threads = None if loop.kernel.interpret else Threads.of(everyone, loop.kernel.warps, size)
 
     def row(t, flat):
-        memory = Memory(lanes, shared, barriers=not loop.interpret)
+        memory = Memory(lanes, threads)
         at = [t * np.int32(width) for width in loop.row_widths]
-        record = t * np.int32(lanes * records.width_of(loop.noise_columns))
+        record = t * np.int32(lanes * loop.noise_columns)
         env = loop.given(
             lambda floats, p: (fixed_f if floats else fixed_i)[p],
             lambda floats, p: row_f[at[0] + np.int32(p)] if floats else row_i[at[1] + np.int32(p)],
-            records.read(drawn, record, loop.noise_columns, everyone),
+            records.columns_read(drawn, record, loop.noise_columns, everyone),
         )
         env |= dict(zip(plan.carry, restored(forms, list(flat)), strict=True))
         env = run(plan.flat, plan.row.within, env, memory)
         outputs = [env[a] if isinstance(a, int) else a for a in plan.flat.outputs]
-        _write(loop.out, outputs[len(forms) :], lanes, rows, t, loop.constants)
+        columns = _write(loop.out, outputs[len(forms) :], lanes, rows, t, loop.constants)
+        records.columns_written(rows[0], t * np.int32(lanes * len(columns)), columns, everyone)
         return _flat([_like(v, f) for v, f in zip(outputs, forms, strict=False)], lanes)
 
     last = jax.lax.fori_loop(np.int32(0), np.int32(loop.length), row, _flat(forms, lanes))
-    _write(loop.carry, restored(forms, list(last)), lanes, end, np.int32(0), {})
+    columns = _write(loop.carry, restored(forms, list(last)), lanes, end, np.int32(0), {})
+    if columns:
+        records.written(end[0], np.int32(0), columns, everyone)
 
 
 def _flat(values: list[Cells], lanes: int) -> tuple[Any, ...]:
@@ -223,8 +229,8 @@ def _like(value: Value, form: Cells) -> Cells:
     return Cells(np.broadcast_to(as_cells(value).values, form.values.shape), form.axis, form.dtype)
 
 
-def _write(leaves: list[Leaf], values: list[Value], lanes: int, refs, t, constants: dict) -> None:
-    """Writes the values down as row t; numbers that are constants are kept for later instead."""
+def _write(leaves: list[Leaf], values: list[Value], lanes: int, refs, t, constants: dict) -> list[Any]:
+    """Writes the numbers down as row t, and returns the vectors; numbers that are constants are kept for later."""
     slots, columns = Slots(), []
     for number, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
         dtype, cells = leaf.aval.dtype, as_cells(value)
@@ -239,9 +245,7 @@ def _write(leaves: list[Leaf], values: list[Value], lanes: int, refs, t, constan
                 refs[1 if kind else 2][at] = v.astype(jnp.float32 if kind else jnp.int32)
             else:
                 constants[number, i] = v
-    if columns:
-        size = np.int32(lanes * records.width_of(len(columns)))
-        records.written(refs[0], t * size, columns, jax.lax.iota(jnp.int32, lanes))
+    return columns
 
 
 __all__ = ["Kernel", "Trial", "UnsupportedError", "scan_in_one_kernel", "tried"]

@@ -5,23 +5,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.pallas import triton
 
-from vhydro.fused import records
+from vhydro.fused import records, shared
 from vhydro.fused.flat import UnsupportedError
+from vhydro.fused.shared import Threads
 
 UNITS = 2.0**30  # of weight: as whole numbers they add up without rounding, in any order
 
 
 class Memory:
-    """One program's particles, and the memory through which they read each other.
+    """One program's particles, which read each other through its shared memory; where there is none, as JAX does."""
 
-    Places are handed out as they are asked for; a first pass without memory finds out how many are needed.
-    """
-
-    def __init__(self, lanes: int, ref: Any = None, *, barriers: bool = True):
-        self.lanes, self.barriers = lanes, barriers
-        self.ref, self.used = ref, 0
+    def __init__(self, lanes: int, threads: Threads | None = None):
+        self.lanes, self.threads = lanes, threads
+        self.used = 0  # bytes of shared memory, at most at a time
 
     def arange(self, dtype, block: int):
         """The numbers of the particles of one block."""
@@ -47,59 +44,31 @@ class Memory:
         """The entry as a vector."""
         return jnp.broadcast_to(jnp.asarray(entry), (self.lanes,))
 
-    def _barrier(self) -> None:
-        if self.barriers:
-            triton.debug_barrier()
-
-    def _kept(self, columns: list[Any]) -> int:
-        """Where one record of these columns for each particle now begins."""
-        first = self.used
-        self.used += self.lanes * records.width_of(len(columns))
-        if self.ref is not None:
-            self._barrier()  # nobody still reads what was here
-            records.written(self.ref, np.int32(first), columns, self.arange(jnp.int32, 0))
-            self._barrier()
-        return first
-
-    def _read(self, first: int, count: int, index) -> list[Any]:
-        if self.ref is None:
-            return [jnp.zeros(self.lanes, jnp.float32) + 0 * index.astype(jnp.float32)] * count
-        return records.read(self.ref, np.int32(first), count, index)
-
-    def _divided(self, index, blocks: int):
-        """The particle and the block of an index into blocks of particles."""
-        if blocks == 1:
-            return index, None
-        shift, mask = self.lanes.bit_length() - 1, self.lanes - 1
-        return index & np.int32(mask), index >> np.int32(shift)
-
     def columns_at(self, arrays: list[np.ndarray], dtypes: list[Any], index) -> list[list[Any]]:
-        """The rows of every array (rows, blocks) at one index for each particle, all from one record.
-
-        A record holds the rows of one block; where there are several, those of all blocks lie one after the other.
-        """
+        """The rows of every array (rows, blocks) at one index for each particle."""
         blocks = arrays[0].shape[1]
-        rows = [self.full(a[r, b]) for b in range(blocks) for a in arrays for r in range(a.shape[0])]
-        count = sum(a.shape[0] for a in arrays)
-        width = records.width_of(count)
-        padded = [rows[b * count : (b + 1) * count] + [rows[0]] * (width - count) for b in range(blocks)]
-        many = records.width_of(blocks)
-        first = self._kept([c for part in padded for c in part] + [rows[0]] * ((many - blocks) * width))
-        particle, block = self._divided(index, blocks)
-        place = particle if block is None else particle * np.int32(many) + block
-        found = self._read(first, width, place)
-        out, next_row = [], 0
-        for a, dtype in zip(arrays, dtypes, strict=True):
-            out.append([records.from_float(found[next_row + r], dtype) for r in range(a.shape[0])])
-            next_row += a.shape[0]
-        return out
+        own = [[records.as_float(self.full(a[r, b])) for a in arrays for r in range(a.shape[0])] for b in range(blocks)]
+        got = [self._taken(list(column), index) for column in zip(*own, strict=True)]
+        found = iter(got)
+        return [
+            [records.from_float(next(found), dtype) for _ in range(a.shape[0])]
+            for a, dtype in zip(arrays, dtypes, strict=True)
+        ]
+
+    def _taken(self, column: list[Any], index):
+        """What a column, in blocks, has at every particle's index."""
+        self._use(len(column))
+        return jnp.concatenate(column)[index] if self.threads is None else shared.taken(self.threads, column, index)
+
+    def _use(self, blocks: int) -> None:
+        self.used = max(self.used, 4 * blocks * self.lanes)
 
     def systematic(self, weights: list, uniform, count: int) -> list:
         """Ancestors at equal distances with one random offset, as `particles.systematic`.
 
         Differs: weights are summed as whole numbers, so that one of nothing never adds anything, whatever the order.
         """
-        lanes, blocks = self.lanes, len(weights)
+        lanes = self.lanes
         weights = [self.full(w) for w in weights]
         summed = weights[0]
         for w in weights[1:]:
@@ -110,28 +79,17 @@ class Memory:
         for u in units:
             sums.append((jnp.cumsum(u, dtype=jnp.int32) + before).astype(jnp.float32))
             before = before + jnp.sum(u, dtype=jnp.int32)
-        many = records.width_of(blocks)
-        first = self._kept(sums + [sums[-1]] * (many - blocks))
         most = before.astype(jnp.float32)
         out = []
         for block in range(count // lanes):
             point = (self.arange(jnp.float32, block) + uniform) * (most / count)
-            point = jnp.minimum(point, most * np.float32(1 - 2.0**-23))
-            out.append(self._first_above(first, point, blocks))
+            out.append(self._first_above(sums, jnp.minimum(point, most * np.float32(1 - 2.0**-23))))
         return out
 
-    def _first_above(self, first: int, point, blocks: int):
+    def _first_above(self, sums: list[Any], point):
         """The first entry above each point, of sums that never fall; the last one is."""
-        entries, many = blocks * self.lanes, records.width_of(blocks)
-        rounds = np.int32(np.ceil(np.log2(entries)))
-
-        def halved(i, low):
-            step = np.int32(1) << (rounds - np.int32(1) - i)
-            at = jnp.minimum(low + (step - 1), np.int32(entries - 1))
-            particle, block = self._divided(at, blocks)
-            place = particle if block is None else particle * np.int32(many) + block
-            (value,) = self._read(first, 1, place)
-            return jnp.where(value <= point, low + step, low)
-
-        low = jax.lax.fori_loop(np.int32(0), rounds, halved, jnp.zeros(self.lanes, jnp.int32))
-        return jnp.minimum(low, np.int32(entries - 1))
+        self._use(len(sums))
+        if self.threads is not None:
+            return shared.first_above(self.threads, sums, point)
+        every = jnp.concatenate(sums)
+        return jnp.minimum((every <= point[:, None]).sum(1, dtype=jnp.int32), np.int32(len(every) - 1))

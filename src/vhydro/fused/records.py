@@ -1,8 +1,9 @@
-"""Vectors along the particles side by side in memory: what belongs to one particle lies together.
+"""Vectors along the particles in memory outside of a kernel: as columns, or as records.
 
-A record is read and written by a single instruction however many numbers it holds, padded to a power of two; whole
-numbers are kept bit by bit in the place of a float. One instruction each matters twice: a particle's numbers come from
-one place, and a kernel's compiler looks at every instruction that touches memory together with all others.
+A column is one number of every particle, a record all numbers of one particle, padded to a power of two. Columns are
+quick to read and write. A record is read or written by a single instruction however many numbers it holds: a kernel's
+compiler looks at every one together with all other operations, so that what is done once, at its beginning and its end,
+is done with records. Whole numbers and truths are kept bit by bit in the place of a float.
 """
 
 from typing import Any
@@ -89,3 +90,14 @@ def columns_of(memory, count: int, entries: int, leading: int):
         return jnp.zeros((*memory.shape[:leading], 0, entries))
     records = memory.reshape(*memory.shape[:leading], entries, width_of(count))
     return jnp.swapaxes(records, leading, leading + 1)[(*(slice(None),) * leading, slice(count))]
+
+
+def columns_read(ref, first, count: int, index) -> list[Any]:
+    """The vectors of `count` columns, of as many entries as there are indices, as floats."""
+    return [ref[index + (first + np.int32(c * index.shape[0]))] for c in range(count)]
+
+
+def columns_written(ref, first, columns: list[Any], index) -> None:
+    """Writes vectors as columns; `first` is where they begin in the memory."""
+    for c, column in enumerate(columns):
+        ref[index + (first + np.int32(c * index.shape[0]))] = as_float(column)
