@@ -15,15 +15,19 @@ from vhydro.planning.dynamics import Dynamics, Gap, Population, drawn, no_gap
 from vhydro.planning.task import Task
 from vhydro.small import precise
 
+UNROLLED = 8  # steps
 SLACK = 1e-4  # of the bound: rounding by which a cost may pass it
 
 
 class Faults(NamedTuple):
-    """What a task's functions gave that they may not: the least and the largest cost, and costs that are no number."""
+    """What a task's functions gave that they may not: the least and the largest cost, and costs that are no number.
 
-    least: Float[Array, ""]
-    most: Float[Array, ""]
-    undefined: Bool[Array, ""]
+    On the way every path has its own; in the end there is one for all.
+    """
+
+    least: Float[Array, "..."]
+    most: Float[Array, "..."]
+    undefined: Bool[Array, "..."]
 
 
 class Outcome(NamedTuple):
@@ -65,7 +69,7 @@ def roll(
     actions, z = (jnp.asarray(x, dynamics.dtype) for x in (actions, z))
     zero = jnp.zeros(mode.shape, z.dtype)
     no = jnp.zeros(mode.shape, bool)
-    none = Faults(jnp.asarray(jnp.inf, z.dtype), jnp.asarray(-jnp.inf, z.dtype), jnp.zeros((), bool))
+    none = Faults(zero + jnp.inf, zero - jnp.inf, no)
 
     def step(now: _Carry, given):
         action, random = given
@@ -87,13 +91,16 @@ def roll(
 
     mode, z = dynamics.settle(mode, z, actions[0])
     start = _Carry(mode, z, zero, no, no, none, None if truth is None else no_gap(zero, mode))
-    end, states = jax.lax.scan(step, start, (actions, noise))
+    # A step on an accelerator costs its launches: several are written as one.
+    unroll = 1 if jax.default_backend() == "cpu" else UNROLLED
+    end, states = jax.lax.scan(step, start, (actions, noise), unroll=unroll)
     final, missed = task.end(dynamics.readout(end.z), end.mode)
     gap = _told_apart(end.gap, (final, missed), lambda m: task.end(dynamics.readout(end.z), m))
     cost, faults = end.cost / actions.shape[0], end.faults
     if final is not None:
         faults = _faults(faults, final, end.lost)
         cost = (cost + task.final_weight * jnp.where(end.lost, task.bound, final)) / (1 + task.final_weight)
+    faults = Faults(faults.least.min(), faults.most.max(), faults.undefined.any())
     return Outcome(cost, end.failed | missed, end.mode, end.z, faults, gap, states, end.lost)
 
 
@@ -109,9 +116,9 @@ def _faults(so_far: Faults, cost: Float[Array, "..."], lost: Bool[Array, "..."])
     cost = cost.astype(so_far.least.dtype)
     known = ~lost & ~jnp.isnan(cost)
     return Faults(
-        jnp.minimum(so_far.least, jnp.where(known, cost, jnp.inf).min()),
-        jnp.maximum(so_far.most, jnp.where(known, cost, -jnp.inf).max()),
-        so_far.undefined | (jnp.isnan(cost) & ~lost).any(),
+        jnp.minimum(so_far.least, jnp.where(known, cost, jnp.inf)),
+        jnp.maximum(so_far.most, jnp.where(known, cost, -jnp.inf)),
+        so_far.undefined | (jnp.isnan(cost) & ~lost),
     )
 
 
