@@ -423,6 +423,33 @@ def speed() -> str:
     )
 
 
+def kernels() -> str:
+    """Filters on a GPU: a kernel, the scan and cuthbert."""
+    found = bench("gpu")
+    rows = {r["name"]: r for r in found["rows"]}
+
+    def time(name: str) -> str:
+        return f"{1000 * rows[name]['seconds']:.1f} ms" if name in rows else "–"
+
+    def line(words: str, own: str, scan: str, peer: str) -> list[str]:
+        ours = min(own, scan, key=lambda n: rows[n]["seconds"])
+        ratio = f"{rows[peer]['seconds'] / rows[ours]['seconds']:.1f}" if peer in rows else "–"
+        kernel = rows[own]["program"].startswith("one kernel")
+        return [words, time(own) if kernel else "–", time(scan), time(peer), ratio]
+
+    sizes = ("1024x1", "1024x32", "64x1024", "1024x1024", "16384x1", "262144x1")
+    written = [
+        line("bootstrap, {1} × {0}".format(*n.split("x")), f"kernel {n}", f"scan {n}", f"cuthbert {n}") for n in sizes
+    ]
+    engines = (
+        ("gated with the conditional guide, 32 × 1024", "gated_vs_scan_1024x32"),
+        ("modes summed, z drawn, 32 × 1024", "drawn_vs_scan_1024x32"),
+        ("Gaussian branches, 32 × 64", "marginal_vs_scan"),
+    )
+    written += [line(words, f"{name}: kernel", f"{name}: scan", "") for words, name in engines]
+    return table(["logs × particles", "kernel", "scan", "cuthbert", "cuthbert / ours"], written)
+
+
 def conformal() -> str:
     kinds = {
         "none": "not at all",
@@ -670,6 +697,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "episodes in ManiSkill": episodes,
     "gaps": gaps,
     "speed": speed,
+    "kernels": kernels,
     "conformal": conformal,
     "emps": emps,
     "cube": cube,

@@ -7,7 +7,7 @@ along the particles; all else is filtered by the scan, and what ran says why.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -70,7 +70,7 @@ def program_of(model: HybridModel, proposal: Proposal | None, settings: FilterSe
         return _scan(f"a kernel computes in float32, this model in {model.dtype}")
     if corrects(model, settings):
         return _scan("linearised branches are corrected between rows; corrected=False leaves them as they are")
-    found = _written(_Step.of(prepared(model, settings, jnp.ones((), model.dtype)), proposal, settings))
+    found = _written(_Step.of(model, proposal, settings))
     if isinstance(found, Program):
         return found
     return Program("kernel", f"{n} particles, {found.operations} operations a row")
@@ -115,16 +115,20 @@ def _written(step: _Step) -> Trial | Program:
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in step.shapes]
     arrays = jax.tree.unflatten(step.structure, leaves)
 
-    def once(arrays):
+    def as_run(arrays):
         model, proposal = eqx.combine(arrays, step.static.tree)
+        return prepared(model, settings, jnp.ones((), model.dtype)), proposal
+
+    def once(arrays, static):
+        model, proposal = eqx.combine(arrays, static)
         noise = step_noise(noise_layout(model, proposal, settings), jax.random.key(0), jnp.asarray(0), model.dtype)
         return initial(model, settings), _empty_row(model), noise
 
     try:
-        carry, row, noise = jax.eval_shape(once, arrays)
-        trial = tried(
-            _function(step.static.tree, settings, _everything(settings)), arrays, carry, row, noise, settings.count
-        )
+        whole = eqx.filter_eval_shape(as_run, arrays)
+        arrays, static = eqx.partition(whole, lambda x: isinstance(x, jax.ShapeDtypeStruct))
+        carry, row, noise = jax.eval_shape(partial(once, static=static), arrays)
+        trial = tried(_function(static, settings, _everything(settings)), arrays, carry, row, noise, settings.count)
     except UnsupportedError as error:
         return _scan(f"this step has {error}, which a kernel cannot do")
     except Exception as error:  # whatever a user's model is made of: the scan can do it, or says what is wrong
