@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vhydro.filter.run import padded_length
 from vhydro.occlusion import channel_groups
 from vhydro.usage import UsageError, at_least, refuse_unknown
 from vhydro_audits import support_loss
@@ -134,17 +133,12 @@ def _plain(config: SupportAuditConfig, tasks: list[str]) -> dict[str, Any]:
 
 
 def groups(config: SupportAuditConfig) -> list[Group]:
-    """One group for every task, regime and fit, with all seeds and levels in it.
-
-    Families take turns, so that tasks whose logs have one shape, and share compiled programs, do not begin together.
-    """
+    """One group for every task, regime and fit, with all seeds and levels in it."""
     out = []
     for regime in config.regimes:
-        for place in range(max(len(FAMILIES[family]) for family in config.families)):
-            for family in config.families:
-                for task in FAMILIES[family][place : place + 1]:
-                    if not config.tasks or task in config.tasks:
-                        out += _task_groups(family, task, regime, config.seeds)
+        for family in config.families:
+            for task in (t for t in FAMILIES[family] if not config.tasks or t in config.tasks):
+                out += _task_groups(family, task, regime, config.seeds)
     return out
 
 
@@ -171,13 +165,6 @@ def _cells(key: dict[str, Any], methods: Sequence[str]) -> list[dict[str, Any]]:
 
 # --- one group ------------------------------------------------------------------------------------------------------
 
-LEAST_ROWS = 128
-
-
-def _length(rows: int) -> int:
-    """The rows that a task's logs are padded to, so that tasks of about one length share compiled programs."""
-    return max(padded_length(rows), LEAST_ROWS)
-
 
 def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
     """The records of one method on one task: every seed is fitted, then filters its test episodes at every level."""
@@ -186,7 +173,7 @@ def work(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]:
         return rounded(support_loss.loss_records(key, config), DIGITS)
     task, data, method, regime = key["task"], config["data"], key["method"], key["regime"]
     divisions, tests = zip(*(divided(task, data, seed, config["sensor_noise"]) for seed in seeds), strict=True)
-    view, length = view_of(task, data), _length(max(e.steps + 1 for e in episodes_of(task, data)))
+    view, length = view_of(task, data), max(e.steps + 1 for e in episodes_of(task, data))
     fits = fitted(method, regime, config, list(divisions), view, length)
     settings = settings_of(method, regime, config["particles"], history=True, pareto=True)
     test = [[view(e) for e in own] for own in tests]
