@@ -12,10 +12,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
 from oracles import linear
-from vhydro.certificate import Gate
+from vhydro import objective
+from vhydro.certificate import Gate, no_support
 from vhydro.emission import Observation
 from vhydro.episodes import episode, pad
-from vhydro.filter import FilterSettings, bootstrap
+from vhydro.filter import FilterSettings, bootstrap, filtered
 from vhydro.flow import Reset
 from vhydro.gap import GapDrive, Geometry
 from vhydro.gaussian import log_density
@@ -257,6 +258,64 @@ def test_the_fixed_estimator_follows_fishers_identity(guided, threshold):
         return batch.observed.sum() * ravel_pytree(learnt(of_mean))[0]
 
     assert_mean_is(repeated(gradient, 32), score)
+
+
+TWO_PARTS = {
+    "conditioned guide": (lambda m: ConditionedProposal(), FilterSettings(particles=16)),
+    "learned guide that looks ahead": (
+        lambda m: rough(amortized_proposal(m, hidden=(3,), key=KEY)),
+        FilterSettings(particles=16, lookahead=True, ess_threshold=1.0),
+    ),
+    "resampled now and then": (lambda m: None, bootstrap(particles=16, ess_threshold=0.5)),
+    "resampled otherwise": (lambda m: None, bootstrap(particles=16, ess_threshold=1.0, resampler="multinomial")),
+}
+
+
+@pytest.mark.parametrize("name", TWO_PARTS)
+def test_the_gradient_in_two_parts_is_the_gradient(name, monkeypatch):
+    """With the same draws, for every parameter, in logs of different lengths with hidden readings."""
+    model, Y, _ = watched()
+    guide, settings = TWO_PARTS[name]
+    settings, batch = estimator_settings(settings, "fixed"), pad([episode(Y, dt=0.1), episode(Y[:2], dt=0.1)])
+
+    def found(two: bool):
+        monkeypatch.setattr(objective, "has_two_parts", lambda _: two)
+        of = eqx.filter_value_and_grad(lambda parts: mean_log_evidence(*parts, settings, batch, KEY))
+        value, slope = eqx.filter_jit(of)((model, guide(model)))
+        return value, ravel_pytree(slope)[0]
+
+    (value, slope), (want, expected) = found(two=True), found(two=False)
+    np.testing.assert_allclose(value, want, rtol=1e-12)
+    np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-12)
+    assert np.abs(expected).max() > 0.1
+
+
+class Wrong(ConditionedProposal):
+    """A guide that always proposes mode 1."""
+
+    def guide(self, model, carrier, after, mode, z, action, seen):
+        full = super().guide(model, carrier, after, mode, z, action, seen)
+        return eqx.tree_at(lambda b: b.log_mode, full, full.log_mode.at[0].set(-jnp.inf).at[1].set(0.0))
+
+    def exact(self, model):
+        return False
+
+
+def test_steps_that_are_drawn_again_count_nothing_in_two_parts_either(monkeypatch):
+    """Mode 1 can be in the first row alone: every later step is lost, and drawn again from the carrier."""
+    model = switching(feasible=[[True, False], [True, False]])
+    settings = estimator_settings(FilterSettings(particles=8, gate=no_support()), "fixed")
+    batch = logs()
+    redrawn = filtered(model, Wrong(), settings, jax.tree.map(lambda x: x[0], batch), KEY).record.redrawn
+    assert redrawn[1:].any()
+    assert not redrawn[0]
+    slopes = []
+    for two in (True, False):
+        monkeypatch.setattr(objective, "has_two_parts", lambda _, two=two: two)
+        of = eqx.filter_grad(lambda parts: mean_log_evidence(*parts, settings, batch, KEY))
+        slopes.append(ravel_pytree(eqx.filter_jit(of)((model, Wrong())))[0])
+    np.testing.assert_allclose(*slopes, rtol=1e-9, atol=1e-12)
+    assert np.abs(slopes[1]).max() > 0.1
 
 
 def test_the_guide_is_pulled_to_the_target_by_the_inclusive_divergence():

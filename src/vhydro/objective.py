@@ -30,6 +30,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vhydro.episodes import Batch
 from vhydro.filter import FilterSettings, filtered
+from vhydro.filter.fixed import fixed_log_evidence, has_two_parts
 from vhydro.filter.settings import engine_of
 from vhydro.model import HybridModel
 from vhydro.proposal import Proposal
@@ -62,6 +63,8 @@ def episode_log_evidences(
 ) -> Float[Array, "episodes"]:
     """The log evidence of every episode of a batch; a step that was drawn again counts nothing."""
     keys = jax.random.split(key, batch.valid.shape[0])
+    if has_two_parts(settings):
+        return jax.vmap(lambda b, k: fixed_log_evidence((model, proposal), settings, b, k))(batch, keys)
 
     def one(b: Batch, k) -> Float[Array, ""]:
         out = filtered(model, proposal, settings, b, k)

@@ -14,6 +14,7 @@ import numpy as np
 
 from vhydro.episodes import Episode
 from vhydro.learning.commanded import Track, track
+from vhydro.small import precise
 from vhydro.views import ContactView
 
 HORIZON, STRIDE, PARTICLES = 16, 4, 64
@@ -76,6 +77,7 @@ def predicted(dynamics: Any, given: Windows, seed: int, particles: int = PARTICL
 
 
 @eqx.filter_jit
+@precise
 def _rolled(dynamics, mode, z, command, key):
     noise = dynamics.noise(key, HORIZON, z.shape[1])
 

@@ -11,11 +11,15 @@ import pytest
 from vhydro.certificate import Gate
 from vhydro.episodes import episode, pad
 from vhydro.filter import FilterSettings, bootstrap, filter, filter_episodes, filtered, log_evidence, program
+from vhydro.filter.branches import branch_step
+from vhydro.filter.settings import noise_layout
+from vhydro.filter.step import initial
 from vhydro.flow import Reset
 from vhydro.gap import GapDrive, Geometry
 from vhydro.library import polynomial
 from vhydro.model import axis_emission, hybrid_model, linear_emission, linear_flow, mode_kernel, port_hamiltonian
 from vhydro.network import network
+from vhydro.particles import step_noise
 from vhydro.proposal import ConditionedProposal, Proposal
 
 F32, KEY = jnp.float32, jax.random.key(3)
@@ -197,6 +201,7 @@ def test_on_this_machine_the_scan_filters_as_ever(monkeypatch):
 def gpu(monkeypatch):
     """JAX says that there is a GPU, which there is not: whatever is compiled for one fails."""
     monkeypatch.setattr(program.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(program, "_maker", lambda: "cuda 13000")
     monkeypatch.setattr(program, "_FAILED", {})
 
 
@@ -261,10 +266,51 @@ def test_a_gpu_is_told_not_to_round_products_of_matrices(engine):
     settings = FilterSettings(particles=16, engine=engine)
     batch = jax.tree.map(lambda x: x[0], pad(LOGS, dtype=np.dtype(np.float32), length=32))
     traced = jax.make_jaxpr(lambda b: filtered(MODEL, GUIDE, settings, b, KEY))(batch)
+    assert_precise(traced)
+
+
+def assert_precise(traced):
     found = list(products(traced.jaxpr))
     assert found
     for eqn in found:
         assert "HIGHEST" in str(eqn.params["precision"]), eqn
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_a_step_by_itself_is_as_precise(corrected):
+    """As a stream takes it."""
+    settings = FilterSettings(particles=16, engine="gaussian", corrected=corrected)
+    row, noise = program._empty_row(MODEL), step_noise(noise_layout(MODEL, GUIDE, settings), KEY, jnp.asarray(0), F32)
+    assert_precise(jax.make_jaxpr(lambda p: branch_step(MODEL, settings, p, row, noise))(initial(MODEL, settings)))
+
+
+def test_other_makers_gpus_are_left_to_the_scan(gpu, monkeypatch):
+    monkeypatch.setattr(program, "_maker", lambda: "rocm 7")
+    found = program.program_of(linear_model(), None, bootstrap(particles=16))
+    assert str(found) == "scan: kernels are written for NVIDIA's GPUs, this is one of rocm 7"
+
+
+def test_within_a_callers_own_program_the_scan_filters(gpu):
+    """There a kernel that does not compile could not be replaced."""
+    model, settings = linear_model(), bootstrap(particles=16)
+    evidence = jax.jit(lambda key: log_evidence(model, LOGS, key=key, proposal=None, settings=settings))
+    want = log_evidence(model, LOGS, key=KEY, proposal=None, settings=replace(settings, program="scan"))
+    np.testing.assert_allclose(evidence(KEY), want, rtol=1e-6)
+
+
+def test_want_of_memory_is_no_reason_to_give_a_kernel_up(gpu, monkeypatch):
+    tried = []
+
+    def full(*_, **__):
+        tried.append(1)
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(program, "scan_in_one_kernel", full)
+    jax.clear_caches()
+    for name in ("auto", "kernel"):
+        belief = filter(linear_model(), LOGS[1], key=KEY, proposal=None, settings=bootstrap(particles=16, program=name))
+        assert "RESOURCE_EXHAUSTED" in belief.program.reason
+    assert len(tried) == 2
 
 
 def test_an_error_of_the_callers_is_raised_and_no_reason_for_the_scan(gpu):

@@ -127,8 +127,8 @@ def test_records_hold_floats_integers_and_truths(count):
     random = np.random.default_rng(count)
     kinds = [np.float32, np.int32, bool]
     columns = [(random.normal(size=(1, 4)) * 1e6).astype(kinds[i % 3]) for i in range(count)]
-    held = records.laid_out([jnp.asarray(c) for c in columns], 0) if count else jnp.zeros(1)
-    back = records.columns_of(held, count, 4, 0)
+    held = records.laid_out([jnp.asarray(c) for c in columns]) if count else jnp.zeros(1)
+    back = records.columns_of(held, count, 4)
     assert back.shape == (count, 4)
     assert held.shape == ((4 * records.width_of(count),) if count else (1,))
     for got, want in zip(back, columns, strict=True):

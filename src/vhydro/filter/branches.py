@@ -24,7 +24,7 @@ from vhydro.flow import LinearFlow, kept_momenta
 from vhydro.gaussian import LOG_2PI
 from vhydro.model import HybridModel
 from vhydro.particles import Noise, effective_share, normalised
-from vhydro.small import UNROLL, matvec, over, product, total
+from vhydro.small import UNROLL, matvec, over, precise, product, total
 
 FEW = 2  # channels whose update is written out
 
@@ -202,6 +202,7 @@ def initial_branches(model: HybridModel, settings: FilterSettings) -> Particles:
     )
 
 
+@precise
 def branch_step(
     model: HybridModel, settings: FilterSettings, particles: Particles, frame: Frame, noise: Noise
 ) -> tuple[Particles, Record, Moments, Trace]:

@@ -30,7 +30,10 @@ class Watch(NamedTuple):
 
 
 class Particles(NamedTuple):
-    """A weighted population. `covariance` is there when z is a Gaussian, of which `z` is then the mean."""
+    """A weighted population. `covariance` is there when z is a Gaussian, of which `z` is then the mean.
+
+    `ancestor` is each particle's number before the step, kept where samples are held fixed.
+    """
 
     mode: Int[Array, "*times particles"]
     z: Float[Array, "*times latent particles"]
@@ -38,6 +41,7 @@ class Particles(NamedTuple):
     ess: Float[Array, "*times"]  # ESS/N of the weights, which the resampling rule reads
     covariance: Float[Array, "*times latent latent particles"] | None = None
     watch: Watch | None = None
+    ancestor: Int[Array, "*times particles"] | None = None
 
 
 class Record(NamedTuple):

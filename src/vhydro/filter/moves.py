@@ -116,11 +116,11 @@ def exact_move(model, settings, laws: Laws, mixed: Mixing, frame: Frame, noise: 
     return Moved(mode, jnp.moveaxis(points, 0, 1).reshape(-1, modes * n), log_gain.reshape(-1))
 
 
-def redrawn(model, carrier: Branches, moved: Moved, frame: Frame, noise: Noise, lost) -> Moved:
+def redrawn(model, settings, laws: Laws, mixed: Mixing, moved: Moved, frame: Frame, noise: Noise, lost) -> Moved:
     """The same step drawn from the carrier alone, where every weight was zero."""
 
     def again(_):
-        mode, z = carrier_draw(carrier, noise["redraw"], noise["z"])
-        return Moved(mode, z, model.emission.log_likelihood(z, frame.seen))
+        alone, fresh = laws._replace(guide=None), noise | {"mode": noise["redraw"]}
+        return sampled_move(model, settings, alone, mixed, frame, fresh)
 
     return jax.lax.cond(lost, again, lambda _: moved, None)

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from vhydro.emission import Observation
 from vhydro.filter.branches import corrects
@@ -27,8 +28,9 @@ from vhydro.particles import step_noise
 from vhydro.proposal import Proposal
 
 LEAST, MOST = 16, 4096  # particles; with more, one program for a log leaves most of a GPU idle
-LARGEST_STEP = 6000  # operations of a row; one of 4,300 compiles for 10 s, where the scan compiles for 4 s
-ROWS = 256  # filtered by one launch: their random numbers are drawn beforehand
+LARGEST_STEP = 6000  # operations of a row; of 3,400 to 4,500 it compiles for 7 to 11 s, where the scan does for 3 s
+ROWS = 256  # filtered by one launch at most: their random numbers are drawn beforehand …
+DRAWN = 2**18  # … for so many particles of all rows together
 
 Result = TypeVar("Result")
 
@@ -59,6 +61,8 @@ def program_of(model: HybridModel, proposal: Proposal | None, settings: FilterSe
         return _scan("as asked")
     if asked != "interpreted" and backend != "gpu":
         return _scan(f"kernels are written for GPUs, this runs on {backend}")
+    if asked != "interpreted" and "cuda" not in _maker():
+        return _scan(f"kernels are written for NVIDIA's GPUs, this is one of {_maker()}")
     n = settings.count
     if settings.engine == "merged":
         return _scan("merged Gaussians have no particles")
@@ -70,10 +74,15 @@ def program_of(model: HybridModel, proposal: Proposal | None, settings: FilterSe
         return _scan(f"a kernel computes in float32, this model in {model.dtype}")
     if corrects(model, settings):
         return _scan("linearised branches are corrected between rows; corrected=False leaves them as they are")
-    found = _written(_Step.of(model, proposal, settings))
+    found = _written(_Step.of(model, proposal, replace(settings, program="kernel")))
     if isinstance(found, Program):
         return found
     return Program("kernel", f"{n} particles, {found.operations} operations a row")
+
+
+def _maker() -> str:
+    """What JAX's GPUs run on, such as "cuda 13000"."""
+    return jax.devices()[0].client.platform_version
 
 
 @dataclass(frozen=True)
@@ -165,15 +174,19 @@ def filtered_by(
     A kernel that does not compile, or fails on this machine, is never the caller's concern: the scan takes over.
     """
     program = program_of(model, proposal, settings)
+    if program.name == "kernel" and any(isinstance(x, Tracer) for x in jax.tree.leaves((model, proposal, logs))):
+        program = _scan("within a caller's own program a kernel that fails could not be replaced")
     if program.name == "kernel":
-        step = _Step.of(model, proposal, settings)
+        step = _Step.of(model, proposal, replace(settings, program="kernel"))
         program = _FAILED.get(step, program)
         if program.name == "kernel":
             asked = replace(settings, program="interpreted" if settings.program == "interpreted" else "kernel")
             try:
                 return jax.block_until_ready(call(model, proposal, asked, *logs)), program
             except Exception as error:  # of compilers and drivers, of any kind; what is the caller's fault fails again
-                program = _FAILED[step] = _scan(f"the kernel failed on this machine, {_in_short(error)}")
+                program = _scan(f"the kernel failed on this machine, {_in_short(error)}")
+                if "RESOURCE_EXHAUSTED" not in str(error):  # fewer logs may have room
+                    _FAILED[step] = program
     return call(model, proposal, replace(settings, program="scan"), *logs), program
 
 
@@ -217,7 +230,7 @@ def kernel_evidence(model: HybridModel, proposal, settings: FilterSettings, fram
 
 def _rows(model: HybridModel, proposal, settings: FilterSettings, frames: Frame, key, told: Callable):
     rows, layout = frames.valid.shape[0], noise_layout(model, proposal, settings)
-    size = min(rows, ROWS)
+    size = min(rows, ROWS, max(DRAWN // settings.count, 8))
     arrays, static = eqx.partition((model, proposal), eqx.is_array)
     step, kernel = _function(static, settings, told), Kernel(warps_of(settings), settings.program == "interpreted")
 

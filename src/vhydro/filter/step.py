@@ -66,7 +66,8 @@ def initial(model: HybridModel, settings: FilterSettings) -> Particles:
     log_weight = jnp.full(k, -jnp.log(jnp.asarray(k, model.dtype)), model.dtype)
     watch = None if settings.outliers is None else fresh_watch(model)
     ess = jnp.ones((), model.dtype)
-    return Particles(jnp.zeros(k, jnp.int32), jnp.zeros((d, k), model.dtype), log_weight, ess, None, watch)
+    ancestor = jnp.arange(k) if settings.gradient == "fixed" and k == settings.count else None
+    return Particles(jnp.zeros(k, jnp.int32), jnp.zeros((d, k), model.dtype), log_weight, ess, None, watch, ancestor)
 
 
 def _predictive(laws: Laws) -> Float[Array, "particles"]:
@@ -95,15 +96,19 @@ def filter_step(
 
     # Look ahead and resample.
     allowed = frame.valid & ~frame.first
-    held = particles._replace(log_weight=None, ess=None, watch=None)
+    here = None if particles.ancestor is None else jnp.arange(particles.ancestor.size)
+    particles = particles._replace(ancestor=here)
+    held = particles._replace(log_weight=None, ess=None, watch=None, ancestor=None)
     if settings.lookahead:
         laws, verdict = sampled_laws(model, proposal, settings, held, particles.log_weight, frame, alarm)
         ahead = _predictive(laws)
         ess = effective_share(jax.lax.stop_gradient(particles.log_weight + ahead))
-        laws, log_weight, resampled, _ = resample(laws, particles.log_weight, ahead, ess, settings, noise, allowed)
+        (laws, ancestor), log_weight, resampled, _ = resample(
+            (laws, here), particles.log_weight, ahead, ess, settings, noise, allowed
+        )
     else:
-        held, log_weight, resampled, _ = resample(
-            held, particles.log_weight, None, particles.ess, settings, noise, allowed
+        (held, ancestor), log_weight, resampled, _ = resample(
+            (held, here), particles.log_weight, None, particles.ess, settings, noise, allowed
         )
         laws, verdict = sampled_laws(model, proposal, settings, held, log_weight, frame, alarm)
     frame = frame._replace(seen=verdict.seen)
@@ -117,7 +122,7 @@ def filter_step(
     lost = jnp.zeros((), bool)
     if laws.guide is not None and not settings.exact_modes:
         lost = ~jnp.any(jnp.isfinite(moved.log_gain + log_weight)) & frame.valid
-        moved = redrawn(model, laws.carrier, moved, frame, noise, lost)
+        moved = redrawn(model, settings, laws, mixed, moved, frame, noise, lost)
 
     # Normalise; a particle that left the numbers has weight zero.
     z = jnp.where(jnp.isfinite(moved.z), moved.z, 0.0)
@@ -129,7 +134,7 @@ def filter_step(
     # The draws' own estimate was zero: what was drawn instead serves the belief, and counts as no evidence.
     log_normaliser = jnp.where(lost, -jnp.inf, log_normaliser)
 
-    after = Particles(moved.mode, z, log_weight, ess, None, verdict.watch)
+    after = Particles(moved.mode, z, log_weight, ess, None, verdict.watch, ancestor)
     after = jax.tree.map(lambda new, old: jnp.where(frame.valid, new, old), after, particles)
     step_ess = effective_share(log_gain)
     record = Record(

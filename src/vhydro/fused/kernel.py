@@ -117,7 +117,7 @@ class _Loop:
         drawn = jnp.concatenate(list(map(records.as_float, vectors)), 1) if vectors else jnp.zeros((self.length, 1))
         held = [divided(leaf, x, ()) for leaf, x in zip(self.carry, jax.tree.leaves(carry), strict=True)]
         own = [v for v, _ in held if v is not None]
-        start = records.laid_out(own, 0) if own else jnp.zeros(1)
+        start = records.laid_out(own) if own else jnp.zeros(1)
         few = packed([n for _, n in held if n is not None], ())
         by_row = (x.reshape(-1) for x in (*packed(numbers, lead), drawn))
         return [*packed(values.fixed, ()), *by_row, start, *few]
@@ -148,7 +148,7 @@ class _Loop:
 
     def results(self, out: Sequence[Any]) -> list[Any]:
         """The leaves of what a scan returns, from what the kernel wrote."""
-        held = records.columns_of(out[0], self.carry_columns, self.plan.lanes, 0)
+        held = records.columns_of(out[0], self.carry_columns, self.plan.lanes)
         size = self.length * self.plan.lanes * self.out_columns
         vectors = out[3][:size].reshape(self.length, self.out_columns, self.plan.lanes)
         numbers = [x.reshape(self.length, -1) for x in out[4:6]]
@@ -188,7 +188,7 @@ def _loop_body(loop: _Loop, *refs) -> None:
     end, rows = refs[8:11], refs[11:14]
     plan, lanes = loop.plan, loop.plan.lanes
     # A number that is 0, which the compiler does not know: else every thread would hold neighbours where memory is read
-    # in order, and other particles elsewhere, and values would be moved from one to the other all the time.
+    # in order, and other particles elsewhere; `shared` needs them spread in one way, and moving values costs time.
     everyone = jax.lax.iota(jnp.int32, lanes) + fixed_i[fixed_i.shape[0] - 1]
     first = loop.carried(
         lambda floats, p: (few_f if floats else few_i)[p],

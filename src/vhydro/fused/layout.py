@@ -1,4 +1,4 @@
-"""How arrays lie in a kernel's memory: vectors along the particles as records, all other numbers side by side."""
+"""How arrays lie in a kernel's memory: vectors along the particles apart from all other numbers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

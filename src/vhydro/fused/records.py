@@ -75,21 +75,15 @@ def read(ref, first, count: int, index) -> list[Any]:
     return _unwoven(ref[_places(index, width_of(count)) + first])[:count]
 
 
-def laid_out(arrays: list[Any], leading: int):
-    """Arrays (…, columns, entries) as the memory that `read` reads, (…, entries · width)."""
-    columns = jnp.concatenate([as_float(a) for a in arrays], axis=leading)
-    lead, entries = columns.shape[:leading], columns.shape[-1]
-    spare = width_of(columns.shape[leading]) - columns.shape[leading]
-    full = jnp.pad(columns, [(0, 0)] * leading + [(0, spare), (0, 0)])
-    return jnp.swapaxes(full, leading, leading + 1).reshape(*lead, entries * full.shape[leading])
+def laid_out(arrays: list[Any]):
+    """Arrays (columns, entries) as the memory that `read` reads, (entries · width,)."""
+    columns = jnp.concatenate([as_float(a) for a in arrays])
+    return jnp.pad(columns, [(0, width_of(len(columns)) - len(columns)), (0, 0)]).T.reshape(-1)
 
 
-def columns_of(memory, count: int, entries: int, leading: int):
-    """The columns (…, count, entries) of memory that `written` wrote."""
-    if not count:
-        return jnp.zeros((*memory.shape[:leading], 0, entries))
-    records = memory.reshape(*memory.shape[:leading], entries, width_of(count))
-    return jnp.swapaxes(records, leading, leading + 1)[(*(slice(None),) * leading, slice(count))]
+def columns_of(memory, count: int, entries: int):
+    """The columns (count, entries) of memory that `written` wrote."""
+    return memory.reshape(entries, -1).T[:count] if count else jnp.zeros((0, entries))
 
 
 def columns_read(ref, first, count: int, index) -> list[Any]:

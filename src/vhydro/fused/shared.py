@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas import triton
 
-MOST = 48 * 1024  # bytes that a program may have
+MOST = 32 * 1024  # bytes; a program has 48 KiB, of which its sums take some
 
 
 class Threads(NamedTuple):
@@ -20,13 +20,16 @@ class Threads(NamedTuple):
 
     everyone: Any  # (lanes,) numbers of the particles
     each: int
-    held: Any  # (lanes,) where it begins
+    buffer: Any  # (lanes,) where that begins
 
     @classmethod
     def of(cls, everyone, warps: int, size: int) -> "Threads":
-        """The particles with these numbers, shared by so many warps, and so many bytes."""
+        """The particles with these numbers, shared by so many warps, and so many bytes.
+
+        Every thread must have `each` of them: nothing may have the compiler spread particles in any other way.
+        """
         each = max(everyone.shape[0] // (32 * warps), 1)
-        lines = [f".shared .align 4 .b8 held[{max(size, 4)}];", *(f"mov.u32 ${e}, held;" for e in range(each))]
+        lines = [f".shared .align 4 .b8 buffer[{max(size, 4)}];", *(f"mov.u32 ${e}, buffer;" for e in range(each))]
         return cls(everyone, each, _function(each, lines, [], [everyone], jnp.int32))
 
 
@@ -43,12 +46,15 @@ def _function(each: int, lines: list[str], floats: list[Any], wholes: list[Any],
     return out
 
 
-def _written(threads: Threads, blocks: int) -> list[str]:
-    """Instructions that write a column, whose blocks are the first arguments; `base` and `place` are its registers."""
+def _written(threads: Threads, blocks: int, floats: int) -> list[str]:
+    """Instructions that write a column, whose blocks are the first of so many floats; `base` and `place` are registers.
+
+    They wait before, for whoever still reads what was there, and after.
+    """
     each, lanes = threads.each, threads.everyone.shape[0]
-    lines = [".reg .b32 base, place;", f"mov.u32 base, ${(1 + blocks) * each};", "bar.sync 0;"]
+    lines = [".reg .b32 base, place;", f"mov.u32 base, ${(1 + floats) * each};", "bar.sync 0;"]
     for e in range(each):
-        lines.append(f"mad.lo.s32 place, ${(2 + blocks) * each + e}, 4, base;")
+        lines.append(f"mad.lo.s32 place, ${(2 + floats) * each + e}, 4, base;")
         lines += [f"st.shared.f32 [place+{4 * b * lanes}], ${(1 + b) * each + e};" for b in range(blocks)]
     return [*lines, "bar.sync 0;"]
 
@@ -56,26 +62,24 @@ def _written(threads: Threads, blocks: int) -> list[str]:
 def taken(threads: Threads, column: list[Any], index) -> Any:
     """What a column of floats, in blocks one after the other, has at every particle's index."""
     blocks, each = len(column), threads.each
-    lines = _written(threads, blocks)
+    lines = _written(threads, blocks, blocks)
     for e in range(each):
         lines += [f"mad.lo.s32 place, ${(3 + blocks) * each + e}, 4, base;", f"ld.shared.f32 ${e}, [place];"]
-    return _function(each, lines, column, [threads.held, threads.everyone, index], jnp.float32)
+    return _function(each, lines, column, [threads.buffer, threads.everyone, index], jnp.float32)
 
 
 def first_above(threads: Threads, sums: list[Any], point) -> Any:
     """The first entry above each particle's point, of sums that never fall, blocks one after the other; or the last."""
     blocks, each = len(sums), threads.each
     last = blocks * threads.everyone.shape[0] - 1
-    lines = [".reg .f32 value, above;", ".reg .pred below;", *_written(threads, blocks)]
+    lines = [".reg .f32 value;", ".reg .pred below;", *_written(threads, blocks, blocks + 1)]
     lines += [f"mov.u32 ${e}, 0;" for e in range(each)]
     for step in (1 << r for r in reversed(range(int(np.ceil(np.log2(last + 1)))))):
         for e in range(each):
             lines += [
                 f"add.s32 place, ${e}, {step - 1};", f"min.s32 place, place, {last};",
                 "mad.lo.s32 place, place, 4, base;", "ld.shared.f32 value, [place];",
-                f"mov.b32 above, ${(3 + blocks) * each + e};", "setp.le.f32 below, value, above;",
-                f"@below add.s32 ${e}, ${e}, {step};",
+                f"setp.le.f32 below, value, ${(1 + blocks) * each + e};", f"@below add.s32 ${e}, ${e}, {step};",
             ]  # fmt: skip
     lines += [f"min.s32 ${e}, ${e}, {last};" for e in range(each)]
-    bits = jax.lax.bitcast_convert_type(point, jnp.int32)
-    return _function(each, lines, sums, [threads.held, threads.everyone, bits], jnp.int32)
+    return _function(each, lines, [*sums, point], [threads.buffer, threads.everyone], jnp.int32)

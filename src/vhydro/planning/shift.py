@@ -19,6 +19,7 @@ from vhydro.laws.law import Law
 from vhydro.planning.dynamics import Dynamics, Gap
 from vhydro.planning.law_dynamics import LawDynamics
 from vhydro.planning.planners import Planner
+from vhydro.small import precise
 
 
 class Refusal(Exception):
@@ -68,6 +69,7 @@ class Fitted:
         return Truths(eqx.tree_at(lambda d: d.theta, model, _parameters(self.source, model, key, count)), True)
 
 
+@precise
 def _parameters(law: Law, model: LawDynamics, key: PRNGKeyArray, count: int) -> Float[Array, "entries particles"]:
     if law.problems:
         mode, reason = law.problems[0]
