@@ -13,6 +13,7 @@ os.environ.setdefault(
     + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     * version("jaxlib").startswith("0.10."),
 )
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as below; processes that tests start have it from here
 
 import jax
 import jaxtyping
@@ -36,7 +37,10 @@ def pytest_runtest_setup(item):
 
 
 # A file runs on one worker; those that take longest go first, so that none is left over at the end.
-LONGEST = ("test_fitted", "test_training", "test_evidence", "test_robust", "test_objective", "test_demo", "test_stream")
+LONGEST = (
+    *("test_path", "test_evidence", "test_objective", "test_fitted", "test_documents", "test_sensors", "test_demo"),
+    *("test_mechanics_start", "test_as_model", "test_training", "test_commanded", "test_certificate", "test_faults"),
+)
 
 
 def pytest_collection_modifyitems(items):
