@@ -38,9 +38,10 @@ def _chosen(log_weight: Float[Array, "trajectories particles"], key: PRNGKeyArra
     """A particle for every trajectory, by its cumulative weights: one random number each, and not one for each pair."""
     weight = jnp.exp(log_weight - log_weight.max(-1, keepdims=True))
     summed = jax.vmap(running_sum)(weight)
-    # Less than all there is, however it was rounded: beyond the last sum there is no particle.
+    # Less than all there is, however it was rounded; nor may rounding lead to a particle that has no weight.
     point = jax.random.uniform(key, summed[:, -1:].shape, summed.dtype) * summed[:, -1:] * (1 - 1e-6)
-    return jnp.sum(summed <= point, axis=-1)
+    last = weight.shape[-1] - 1
+    return jnp.min(jnp.where((summed > point) & (weight > 0), jnp.arange(last + 1), last), axis=-1)
 
 
 def _drawn_before(model: HybridModel, particles: Particles, frame: Frame, extra, later: Point, moves, key) -> Point:
