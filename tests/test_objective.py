@@ -157,6 +157,7 @@ ESTIMATORS = {
 UNLEARNED = ("shift", "scale", "action_scale", "calibration", "geometry")
 
 
+@pytest.mark.computes
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_gradient_is_that_of_the_expected_log_evidence(name):
     """Every parameter, against finite differences of a brute-force mean over keys, within 4 standard errors.

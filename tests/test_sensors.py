@@ -311,6 +311,7 @@ def guide_of(kind, model):
     return conditioned_proposal(model)
 
 
+@pytest.mark.computes
 @pytest.mark.parametrize("exact_modes", [False, True])
 @pytest.mark.parametrize("kind", ["conditioned", "amortized", "bootstrap"])
 @pytest.mark.parametrize("name", SENSORS)

@@ -11,6 +11,7 @@ from vhydro.filter import FilterSettings, filter
 from vhydro.model import axis_emission, hybrid_model, linear_flow, mode_kernel
 from vhydro.smoother import smooth
 
+pytestmark = pytest.mark.computes
 F = np.array([[[0.9, 0.3], [-0.3, 0.9]], [[0.5, 0.0], [0.2, 0.6]]])
 OFFSET = np.array([[0.3, 0.0], [-0.6, 0.2]])
 NOISE = np.array([[0.4, 0.3], [0.3, 0.5]])

@@ -358,8 +358,11 @@ def as_linear(flow: "Flow", dt: Float[Array, ""]) -> LinearFlow:
 
     Its columns are steps from the unit vectors and under unit inputs, less the step from the origin without input.
     """
-    if isinstance(flow, LinearFlow):
-        return flow
+    return flow if isinstance(flow, LinearFlow) else _linear(flow, dt)
+
+
+@eqx.filter_jit
+def _linear(flow: "Flow", dt: Float[Array, ""]) -> LinearFlow:
     modes, latent, inputs = flow.port.shape
     units = jnp.concatenate([jnp.zeros((latent, 1)), jnp.eye(latent)], axis=1).astype(flow.port.dtype)
     ends = flow.step(jnp.broadcast_to(units, (modes, latent, latent + 1)), jnp.zeros(inputs, units.dtype), dt)

@@ -156,7 +156,7 @@ class Friction:
         """The velocity that it acts against."""
         return v[self.axis] if self.other is None else v[self.axis] - v[self.other]
 
-    def force(self, v: Columns, creep: Sequence[float], speed: Any = None) -> Any:
+    def force(self, v: Columns, creep: Columns, speed: Any = None) -> Any:
         """What its parameter is multiplied by; below `creep` a velocity counts as none, gradually."""
         u = self.along(v)
         of = np if isinstance(u, np.ndarray | float) else jnp

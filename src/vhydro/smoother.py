@@ -22,7 +22,7 @@ from vhydro.gaussian import factored, factored_log_density, gain_back, log_densi
 from vhydro.model import HybridModel
 from vhydro.progress import tell
 from vhydro.proposal import ConditionedProposal, Proposal
-from vhydro.small import over, pick, precise, times
+from vhydro.small import over, pick, precise, running_sum, times
 
 PARTICLES = TRAJECTORIES = 128
 
@@ -34,6 +34,16 @@ class Point(NamedTuple):
     z: Float[Array, "latent trajectories"]
 
 
+def _chosen(log_weight: Float[Array, "trajectories particles"], key: PRNGKeyArray) -> Int[Array, "trajectories"]:
+    """A particle for every trajectory, by its cumulative weights: one random number each, and not one for each pair."""
+    weight = jnp.exp(log_weight - log_weight.max(-1, keepdims=True))
+    summed = jax.vmap(running_sum)(weight)
+    # Less than all there is, however it was rounded; nor may rounding lead to a particle that has no weight.
+    point = jax.random.uniform(key, summed[:, -1:].shape, summed.dtype) * summed[:, -1:] * (1 - 1e-6)
+    last = weight.shape[-1] - 1
+    return jnp.min(jnp.where((summed > point) & (weight > 0), jnp.arange(last + 1), last), axis=-1)
+
+
 def _drawn_before(model: HybridModel, particles: Particles, frame: Frame, extra, later: Point, moves, key) -> Point:
     """A particle's (mode, z) before the later point of every trajectory; where nothing moves, the filter's own."""
     carriers = carrier_of(model, particles.mode, particles.z, frame, extra)
@@ -43,7 +53,7 @@ def _drawn_before(model: HybridModel, particles: Particles, frame: Frame, extra,
         return log_mode + log_density(z[:, None] - mean, scale)
 
     log_move = jax.vmap(to_one, in_axes=-1)(later.mode, later.z)
-    index = jax.random.categorical(key, particles.log_weight + jnp.where(moves, log_move, 0.0), axis=-1)
+    index = _chosen(particles.log_weight + jnp.where(moves, log_move, 0.0), key)
     return Point(particles.mode[index], particles.z[:, index])
 
 
@@ -61,7 +71,7 @@ def _gaussian_before(model: HybridModel, particles: Particles, frame: Frame, ext
 
     choose, draw = jax.random.split(key)
     log_move = jax.vmap(to_one, in_axes=(0, -1))(later.mode, later.z)
-    index = jax.random.categorical(choose, particles.log_weight + jnp.where(moves, log_move, 0.0), axis=-1)
+    index = _chosen(particles.log_weight + jnp.where(moves, log_move, 0.0), choose)
     mean, own = particles.z[:, index], particles.covariance[:, :, index]
     root = jnp.moveaxis(factor[later.mode, :, :, index], 0, -1)
     cross = jnp.einsum("nij,jkn->ikn", matrix[later.mode, :, :, index], own)  # F V

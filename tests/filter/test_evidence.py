@@ -144,6 +144,7 @@ DESIGN = {
 }
 
 
+@pytest.mark.computes
 @pytest.mark.parametrize(("modes", "draws", "threshold"), DESIGN)
 def test_unbiased_for_every_resampler_draw_and_share(problem, guide, traced, modes, draws, threshold):
     kind, dense = DESIGN[modes, draws, threshold]

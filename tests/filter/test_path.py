@@ -1,5 +1,7 @@
 """Engines that choose themselves, corrections that keep the evidence unbiased, islands that speak of a whole log."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,12 +76,17 @@ def short_windows(monkeypatch):
         monkeypatch.setattr(module, "OVERLAP", 2)
 
 
+@cache
+def of_the_bootstrap():
+    """Log evidences of the swing by a large bootstrap filter, which draws every branch and has none to correct."""
+    return evidences(swing(), swing_log(), bootstrap(particles=2000), 400, None)
+
+
 @pytest.mark.parametrize("particles", [2, 4, 8])
 def test_corrected_branches_are_unbiased(short_windows, particles):
     """Not linear, resets, a kernel that reads z: against the mean of a large bootstrap filter."""
-    model, log = swing(), swing_log()
-    truth = evidences(model, log, bootstrap(particles=2000), 400, None)
-    got = evidences(model, log, FilterSettings(particles=particles), 8000 if particles > 2 else 32000)
+    truth = of_the_bootstrap()
+    got = evidences(swing(), swing_log(), FilterSettings(particles=particles), 8000 if particles > 2 else 32000)
     top = truth.max()
     expected, mean = np.exp(truth - top), np.exp(got - top)
     error = np.hypot(expected.std() / np.sqrt(len(expected)), mean.std() / np.sqrt(len(mean)))
@@ -207,8 +214,8 @@ def test_the_interval_is_wider_where_branches_are_corrected(corrected, factor):
     settings = FilterSettings(particles=4, islands=4, corrected=corrected)
     path = filter(swing(), swing_log(), key=KEY, settings=settings).statement
     alone = FilterSettings(particles=4, corrected=corrected)
-    keys = jax.random.split(KEY, 4)
-    sd = np.std([filter(swing(), swing_log(), key=k, settings=alone).log_evidence for k in keys], ddof=1)
+    each = filter_episodes(swing(), [swing_log()] * 4, key=jax.random.split(KEY, 4), settings=alone)
+    sd = np.std([one.log_evidence for one in each], ddof=1)
     assert path.half_width == pytest.approx(factor * (student.ppf(0.975, 3) * sd / 2 + sd**2 / 8))
 
 

@@ -23,6 +23,7 @@ from vhydro.laws.windows import MARGIN, SHORTEST, TRIM, cut, phases, runs
 from vhydro.library import Monomial, Penetration
 from vhydro_audits.laws_truth import problem_of, true_law
 
+pytestmark = pytest.mark.computes
 PROBLEM, TRUTH = problem_of("puck"), true_law("puck")
 FORM, THETA = TRUTH.form, TRUTH.theta
 ACTIVE = TRUTH.support & FORM.free  # mass, friction; spring, damping and place of each wall

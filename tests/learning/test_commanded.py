@@ -14,6 +14,7 @@ from vhydro.learning.commanded import is_commanded, learn_commanded, track
 from vhydro.planning import Task, cem, rollout
 from vhydro.views import ContactView
 
+pytestmark = pytest.mark.computes
 PLACE_OF_CUBE = np.array([False] * 3 + [True] * 3 + [False])
 GAIN, LAG = 0.02, 0.5  # metres a unit of command; share of the last step that goes on
 CONTACT = 0.04  # metres between hand and cube while it is pushed

@@ -5,6 +5,7 @@ step, the step is split there. The split point moves with the parameters, so its
 number and length go through one compiled program, LANES at a time and CHUNK samples after CHUNK.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -218,13 +219,13 @@ def _is_carried(form: AnyForm, axis: int) -> bool:
     return not isinstance(form, Lagrangian) and any(form.known_port[axis])
 
 
-def path(form: AnyForm, substeps: int, theta, start, actions, on, dt):
+def path(form: AnyForm, substeps, theta, start, actions, on, dt):
     """The state at every sample of one window, and after the last: (length, coordinates), (coordinates,)."""
 
     def sample(z: State, action):
         seen = jnp.stack(z)
-        for _ in range(substeps):
-            z = step(form, theta, tuple(on), z, tuple(action), dt / substeps)
+        part = partial(step, form, theta, tuple(on), action=tuple(action), time=dt / substeps)
+        z = jax.lax.fori_loop(0, substeps, lambda _, z: part(z), z)
         # A start far off may leave the floats: hold it where its misfit is plainly bad but finite.
         z = tuple(jnp.clip(x, -1e6, 1e6) for x in z)
         return z, seen
@@ -242,15 +243,40 @@ class Piece(NamedTuple):
     by_start: Float[Array, "lanes samples coordinates"]
 
 
-@partial(jax.jit, static_argnames=("form", "substeps"))
 def followed(form: AnyForm, substeps: int, theta, starts, actions, on, dt):
     """The states of a stretch, and after it."""
-    return jax.vmap(partial(path, form, substeps), (None, 0, 0, 0, None))(theta, starts, actions, on, dt)
+    return _followed(*_shared(form), substeps, theta, starts, actions, on, dt)
 
 
-@partial(jax.jit, static_argnames=("form", "substeps"))
 def sensed(form: AnyForm, substeps: int, theta, picked, starts, actions, on, dt) -> Piece:
     """The states of a stretch with their derivatives by the picked parameters and by its starts."""
+    return _sensed(*_shared(form), substeps, theta, picked, starts, actions, on, dt)
+
+
+def _shared(form: AnyForm) -> tuple[AnyForm, tuple[float, ...]]:
+    """The form as all logs have it, and the creep of its own log: an argument, so that logs share programs."""
+    if not isinstance(form, Lagrangian):
+        return form, ()
+    return replace(form, creep=(1.0,) * len(form.creep)), form.creep
+
+
+def _own(form: AnyForm, creep) -> AnyForm:
+    """The form with the creep of its log."""
+    if not isinstance(form, Lagrangian):
+        return form
+    own = replace(form)
+    object.__setattr__(own, "creep", tuple(creep))  # traced, and not the numbers that a file holds
+    return own
+
+
+@partial(jax.jit, static_argnames="form")
+def _followed(form: AnyForm, creep, substeps, theta, starts, actions, on, dt):
+    return jax.vmap(partial(path, _own(form, creep), substeps), (None, 0, 0, 0, None))(theta, starts, actions, on, dt)
+
+
+@partial(jax.jit, static_argnames="form")
+def _sensed(form: AnyForm, creep, substeps, theta, picked, starts, actions, on, dt) -> Piece:
+    form = _own(form, creep)
 
     def one(start, actions, on):
         def f(change, start):

@@ -154,6 +154,7 @@ def _round(data: Regression, assumed: Structure, now: Switching, config: Switchi
     return _laws(data, assumed, weight, now, config, moments)
 
 
+@partial(jax.jit, static_argnames=("config",))
 def e_step(data: Regression, now: Switching, config: SwitchingConfig, moments=None) -> ChainPosterior:
     """The modes of every episode."""
     log_density = row_log_density(data, now, moments) / config.temper
