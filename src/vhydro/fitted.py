@@ -52,7 +52,7 @@ from vhydro.views.contact import MACHINE
 
 FORMAT = 1  # of the notes of a fitted model's file
 MODEL = "model.vhydro"  # the model's file in the folder of a run
-SAME_STEP = 1e-6  # relative difference of time steps that are one
+SAME_STEP = 1e-3  # relative difference of time steps that are one
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class Fitted:
         if abs(log.dt - self.dt) > SAME_STEP * self.dt:
             raise ValueError(
                 f"{log.source or 'the log'} has steps of {log.dt:g} s; expected {self.dt:g} s, as the logs that the "
-                "model was fitted to: its modes are of what happens in one step. Fit a model to these logs."
+                "model was fitted to: its modes are of what happens in one step. If the log does not tell its rate, "
+                f"give it (--rate {1 / self.dt:g}); else fit a model to these logs."
             )
         seen = self.view(log.unlabelled())
         things = [

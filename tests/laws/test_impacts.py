@@ -64,6 +64,42 @@ def test_restitution_floor_and_gravity():
     assert "velocity ← −0." in str(law)
 
 
+def driven_cart(episodes: int = 6, rows: int = 1200):
+    """A cart of 2 kg with friction that a force drives against a hard wall: between samples the motion is exact."""
+    random, dt, mass, friction, wall, restitution = np.random.default_rng(2), 0.005, 2.0, 1.2, 0.4, 0.5
+    fine, rate = 40, friction / mass
+    x, u = np.zeros((episodes, rows, 1)), np.zeros((episodes, rows - 1, 1))
+    for e in range(episodes):
+        place, speed = random.uniform(-0.2, 0.2), random.uniform(-0.3, 0.3)
+        waves = random.uniform(0.15, 0.5, 3), random.uniform(0, 6, 3)
+        for t in range(rows):
+            x[e, t] = place
+            force = 4 * np.sin(2 * np.pi * waves[0] * t * dt + waves[1]).sum() + 3.0 - 12 * place
+            if t < rows - 1:
+                u[e, t] = force
+            for _ in range(fine):
+                h, drift = dt / fine, force / friction
+                kept = np.exp(-rate * h)
+                place += drift * h + (speed - drift) * (1 - kept) / rate
+                speed = drift + (speed - drift) * kept
+                if place > wall and speed > 0:
+                    place, speed = wall - restitution * (place - wall), -restitution * speed
+    seen = x + 5e-4 * random.standard_normal(x.shape)
+    return Recording(seen, u, np.ones((*x.shape[:2], 1)), dt)
+
+
+def test_a_driven_cart_that_hits_a_hard_wall():
+    """Bounces are low: all that follows one is near the wall for many samples."""
+    told = ("x", "p"), ("m", "kg m/s"), ("force",), ("free",)
+    cart = Problem(*told, (), np.array([np.nan]), np.array([[0.0], [1.0]]))
+    law = impact_law(driven_cart(), cart, CONFIG)
+    (wall,) = law.bounces
+    assert (wall.axis, wall.side) == (0, "above")
+    assert wall.impacts > 12
+    assert wall.place.value == pytest.approx(0.4, abs=1e-3)
+    assert wall.restitution.value == pytest.approx(0.5, abs=0.015)
+
+
 def test_a_restitution_that_changes_is_marked():
     """Every bounce another one: no single number predicts held-out bounces."""
     truth, recording = thrown()

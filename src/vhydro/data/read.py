@@ -20,7 +20,7 @@ FOREIGN = {
     b"#ROSBAG V": ("a ROS 1 bag", "Turn it into MCAP with `mcap convert`."),
     b"SQLite format 3": ("an SQLite file, as older ROS 2 bags are", "Turn it into MCAP with `ros2 bag convert`."),
 }
-SAME_RATE = 1e-6  # relative difference of rates that are one
+SAME_RATE = 1e-3  # relative difference of rates that are one
 ALIKE = 0.01  # the same of rates that a user would call one
 
 

@@ -29,8 +29,25 @@ def step_from_stamps(file: Path, episode: str, key: str, time: np.ndarray) -> tu
             file, episode=episode, key=key, found=found, expected="time stamps that grow",
             remedy="Say where episodes begin, or sort the rows.",
         )  # fmt: skip
-    dt = float(np.median(steps))
+    dt = _even(steps)
     return dt, unevenness(episode, steps, dt)
+
+
+def _even(steps: np.ndarray) -> float:
+    """The step of an even clock: the usual one; where stamps jitter the mean, as a whole rate if they tell no other.
+
+    Files of one robot then have one rate, although each has a median of its own.
+    """
+    usual = float(np.median(steps))
+    regular = steps[steps <= GAP * usual]
+    jitter = float(np.abs(regular - usual).max())
+    if jitter <= JITTER * usual:
+        return usual
+    mean = float(regular.mean())
+    rate = round(1 / mean)
+    # The first and the last stamp of a stretch are off by the jitter at most, the steps between add up to it.
+    told = 2 * jitter / len(regular)
+    return 1 / rate if rate and abs(mean - 1 / rate) <= told else mean
 
 
 def refuse_unlikely_seconds(file: Path, episode: str, key: str, stamps: np.ndarray, dt: float) -> None:
@@ -53,5 +70,5 @@ def unevenness(episode: str, steps: np.ndarray, dt: float) -> tuple[str, ...]:
         notes.append(f"{episode}: gaps in time: {gaps.sum()}, the longest {steps.max():.3g} s (usual step {dt:.3g} s).")
     jitter = float(np.abs(steps[~gaps] / dt - 1).max())
     if jitter > JITTER:
-        notes.append(f"{episode}: time stamps jitter by up to {100 * jitter:.0f} % of {dt:.3g} s; dt is their median.")
+        notes.append(f"{episode}: time stamps jitter by up to {100 * jitter:.0f} % of {dt:.3g} s, which is their mean.")
     return tuple(notes)

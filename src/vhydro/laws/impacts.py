@@ -67,8 +67,9 @@ def impact_law(
     jumps = [found_impacts(np.where(valid, x, np.nan), recording.dt) for x in columns]
     if points is not None:
         jumps = [_of_lowest(one, points, k) for k, one in enumerate(jumps)]
-    free = valid & ~_beside(jumps, valid, 1) & ~_touching(jumps, columns, valid, recording.dt, points is not None)
-    flying = free & ~_beside(jumps, valid, AROUND)
+    apart = valid & ~_beside(jumps, valid, 1)
+    near = _touching(jumps, columns, valid, recording.dt, points is not None)
+    flying = apart & ~near & ~_beside(jumps, valid, AROUND)
     # What is not flight is hidden: noise is then that of flights, and no smoothing reaches across an impact.
     positions = np.where(flying[..., None], recording.positions, np.nan)
     flights = recording._replace(positions=positions, modes=flying[..., None] * 1.0)
@@ -76,11 +77,11 @@ def impact_law(
     bounces: list[Bounce] = []
     if points is None:
         for axis, one in enumerate(jumps):
-            read = _read_again(one, recording, flight, axis, free)
-            bounces += _bounces(read, axis, recording.positions.shape[0])
+            read = _read_again(one, recording, flight, axis, apart, near)
+            bounces += _bounces(read, one, axis, recording.positions.shape[0])
     else:
         every = Impacts(*(np.concatenate(parts) for parts in zip(*jumps, strict=True)))
-        bounces += _bounces(every, 0, recording.positions.shape[0])
+        bounces += _bounces(every, every, 0, recording.positions.shape[0])
     return ImpactLaw(flight, tuple(bounces), points is not None)
 
 
@@ -160,12 +161,16 @@ def _touching(jumps: list[Impacts], columns: list[np.ndarray], valid: np.ndarray
     return out
 
 
-def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int, free: np.ndarray) -> Impacts:
-    """The impacts with velocities and places from the law of flight, where enough flight is on either side."""
-    smooth = local_polynomial(np.where(free[..., None], recording.positions, np.nan), recording.dt, 8)
+def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int, apart, near) -> Impacts:
+    """The impacts with velocities and places from the law of flight, where enough flight is on either side.
+
+    `apart` are samples beside no impact, `near` those so near a surface that small bounces go unseen: there a flight
+    counts only as far as it leads away.
+    """
+    smooth = local_polynomial(np.where(apart[..., None], recording.positions, np.nan), recording.dt, 8)
     noise, rows = float(sensor_noise(recording.positions)[axis]), []
     for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True):
-        sides = [_state_beside(recording, smooth, flight, axis, free, e, s, way, noise) for way in (-1, 1)]
+        sides = [_state_beside(recording, smooth, flight, axis, apart, near, e, s, way, noise) for way in (-1, 1)]
         both = [one for one in sides if one is not None]
         if len(both) < 2:
             continue
@@ -177,17 +182,19 @@ def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int,
     return Impacts(columns[0].astype(int), columns[1].astype(int), *columns[2:])
 
 
-def _state_beside(recording, smooth, flight, axis: int, free, e: int, s: int, way: int, noise: float):
+def _state_beside(recording, smooth, flight, axis: int, apart, near, e: int, s: int, way: int, noise: float):
     """Position, velocity, acceleration and the velocity's error half a step from an impact, on one side of it."""
     dt = recording.dt
     first = s - 2 if way < 0 else s + 3  # the samples next to an impact may be touched by it
-    inside = range(first, max(first - READ, -1), -1) if way < 0 else range(first, min(first + READ, free.shape[1]))
-    run = []
+    inside = range(first, max(first - READ, -1), -1) if way < 0 else range(first, min(first + READ, apart.shape[1]))
+    run, away = [], False
     for k in inside:
-        if not free[e, k] or not np.isfinite(recording.positions[e, k]).all():
+        back = away and near[e, k]
+        if back or not apart[e, k] or not np.isfinite(recording.positions[e, k]).all():
             break
+        away = away or not near[e, k]
         run.append(k)
-    if len(run) < FEWEST_READ:
+    if len(run) < FEWEST_READ or not away:
         return None
     run = np.array(run)
     rate = flight.acceleration(
@@ -212,13 +219,15 @@ def _toward(found: Impacts, sign: float) -> np.ndarray:
     return (sign * found.before > 3 * found.error) & stopped & np.isfinite(found.after)
 
 
-def _bounces(found: Impacts, axis: int, episodes: int) -> list[Bounce]:
-    """A surface for each direction from which things come often enough."""
+def _bounces(read: Impacts, found: Impacts, axis: int, episodes: int) -> list[Bounce]:
+    """A surface for each direction from which things come often enough; where too few of the impacts that were found
+    could be read again, by what was found.
+    """
     out = []
     for side, sign in (("below", -1.0), ("above", 1.0)):
-        toward = _toward(found, sign)
-        here = Impacts(*(x[toward] for x in found))
-        if len(here.episode) >= FEWEST_IMPACTS:
+        both = (Impacts(*(x[_toward(one, sign)] for x in one)) for one in (read, found))
+        here = next((one for one in both if len(one.episode) >= FEWEST_IMPACTS), None)
+        if here is not None:
             out.append(_bounce(here, axis, side, episodes))
     return out
 
