@@ -187,7 +187,7 @@ def differences(bench: Bench, name: str, calls: dict[str, "Ours"]) -> None:
 def same_numbers(bench: Bench) -> None:
     """The difference between kernel and scan over 32 logs of 100 rows.
 
-    Rounding decides a few ancestors otherwise, so that long logs differ by more than rounding; these hardly do.
+    Rounding decides a few ancestors otherwise; from there on a log differs as with another key.
     """
     short = episode(np.asarray(LOG.observations)[:100], dt=1.0)
     n, count = (16, 2) if bench.rehearsal else (1024, 32)

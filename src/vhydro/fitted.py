@@ -92,8 +92,8 @@ class Fitted:
         if abs(log.dt - self.dt) > SAME_STEP * self.dt:
             raise ValueError(
                 f"{log.source or 'the log'} has steps of {log.dt:g} s; expected {self.dt:g} s, as the logs that the "
-                "model was fitted to: its modes are of what happens in one step. If the log does not tell its rate, "
-                f"give it (--rate {1 / self.dt:g}); else fit a model to these logs."
+                "model was fitted to: its modes are of what happens in one step. Fit a model to these logs, or say "
+                f"their rate (--rate {1 / self.dt:g}) if they tell none."
             )
         seen = self.view(log.unlabelled())
         things = [

@@ -32,6 +32,29 @@ def test_trials_times_units_and_hidden_cells(tmp_path):
         assert episode.dt == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("clock", ["stamp_s", "clock", "elapsed", "Seconds"])
+def test_a_clock_by_another_name_is_no_channel(tmp_path, clock):
+    rows = "\n".join(f"{0.02 * t},{t}" for t in range(20))
+    episode = read(written(tmp_path, f"{clock},cart_m\n{rows}\n"))[0]
+    assert [c.name for c in episode.channels] == ["cart"]
+    assert episode.dt == pytest.approx(0.02)
+
+
+def test_of_several_clocks_the_time_is_taken(tmp_path):
+    rows = "\n".join(f"{7 * t},{0.1 * t},{t}" for t in range(20))
+    episode = read(written(tmp_path, f"stamp,time,cart_m\n{rows}\n"))[0]
+    assert [c.name for c in episode.channels] == ["stamp", "cart"]
+    assert episode.dt == pytest.approx(0.1)
+
+
+def test_coordinates_are_no_pixels(tmp_path):
+    """`tool_px` is one of three; by itself it is a number of pixels."""
+    three = read(written(tmp_path, "time,tool_px,tool_py,tool_pz\n" + "0,1,2,3\n1,2,3,4\n"))[0]
+    assert [(c.name, c.unit) for c in three.channels] == [("tool_px", ""), ("tool_py", ""), ("tool_pz", "")]
+    one = read(written(tmp_path, "time,tool_px\n0,1\n1,2\n"))[0]
+    assert [(c.name, c.unit) for c in one.channels] == [("tool", "px")]
+
+
 def test_a_description_for_the_folder(tmp_path):
     episode = read(csv_described(tmp_path))[0]
     assert [(c.name, c.unit) for c in episode.channels] == [("cart.x", "m")]

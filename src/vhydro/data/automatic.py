@@ -16,7 +16,10 @@ UNITS = {
     "_rad_s2": "rad/s²", "_rad_s": "rad/s", "_m_s2": "m/s²", "_m_s": "m/s", "_rad": "rad", "_deg": "°", "_Nm": "N m",
     "_N": "N", "_px": "px", "_mm": "mm", "_kg": "kg", "_m": "m", "_s": "s", "_V": "V", "_A": "A",
 }  # fmt: skip
-TIMES = ("t", "time", "timestamp", "timestamps", "time_stamp")
+TIMES = (
+    "t", "time", "timestamp", "timestamps", "time_stamp", "stamp", "stamps", "clock", "seconds", "secs", "sec",
+    "elapsed", "elapsed_time",
+)  # fmt: skip
 TRIALS = ("trial", "episode", "episode_index", "episode_id", "run")
 ACTIONS = ("action", "actions", "u", "control", "controls", "command", "commands", "input", "inputs", "torque", "force")
 RATES = ("fps", "rate", "rate_hz", "hz")
@@ -38,9 +41,15 @@ def without_unit(name: str) -> tuple[str, str]:
 
 def named_with_units(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """For each name itself without its unit suffix, unless another then has the same, and its unit."""
-    split = {name: without_unit(name) for name in names}
+    names = list(names)
+    split = {name: (name, "") if is_axis(name, names) else without_unit(name) for name in names}
     short = Counter(s for s, _ in split.values())
     return {name: (s if short[s] == 1 else name, unit) for name, (s, unit) in split.items()}
+
+
+def is_axis(name: str, names: Sequence[str]) -> bool:
+    """Whether a name's end is no unit but one of several coordinates, as in `tool_px` beside `tool_py`."""
+    return name.endswith("_px") and name[:-1] + "y" in names
 
 
 def plain(name: str) -> str:
@@ -81,7 +90,8 @@ def table_part(key: str, names: Sequence[str]) -> Part:
 
 def named_part(places: Mapping[str, Reference]) -> Part:
     """A part whose columns are known by name."""
-    time = next((ref for name, ref in places.items() if plain(name) in TIMES), None)
+    clocks = sorted((name for name in places if plain(name) in TIMES), key=lambda name: TIMES.index(plain(name)))
+    time = places[clocks[0]] if clocks else None
     trial = next((ref for name, ref in places.items() if plain(name) in TRIALS), None)
     rest = {name: ref for name, ref in places.items() if ref not in (time, trial)}
     commands = {n: r for n, r in rest.items() if is_action(n)} if len(rest) > 1 else {}
@@ -116,7 +126,8 @@ def equal_rows(table: Table, numeric: Mapping[str, tuple[int, ...]], names: Mapp
     fits = {k: s for k, s in numeric.items() if s[0] == rows and k != lengths and s[1:] < (WIDEST,)}
     episodes = numeric["lengths"][0] if lengths else 1
     short = {k: s for k, s in numeric.items() if s[0] == rows - episodes and is_action(k)}
-    time = next((k for k in fits if plain(k) in TIMES and len(fits[k]) == 1), None)
+    clocks = sorted((k for k in fits if plain(k) in TIMES and len(fits[k]) == 1), key=lambda k: TIMES.index(plain(k)))
+    time = clocks[0] if clocks else None
     trial = next((k for k in fits if plain(k) in TRIALS and len(fits[k]) == 1), None) if not lengths else None
     commands = [k for k in fits if is_action(k)] + list(short)
     taken = {time, trial, *commands}

@@ -8,6 +8,7 @@ from vhydro.data.errors import DataError
 
 GAP = 1.5  # steps longer than this many usual steps are gaps
 JITTER = 0.01  # of a step; less than this is not worth a note
+PUNCTUAL = 1e-4  # relative distance of a median from a whole rate that is then meant
 LONGEST_STEP = 1000.0  # s; a longer one is hardly meant in seconds
 SMALLER_UNITS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -34,7 +35,7 @@ def step_from_stamps(file: Path, episode: str, key: str, time: np.ndarray) -> tu
 
 
 def _even(steps: np.ndarray) -> float:
-    """The step of an even clock: the usual one; where stamps jitter the mean, as a whole rate if they tell no other.
+    """The step of an even clock: the usual one; where stamps jitter a whole rate if they tell no other, else the mean.
 
     Files of one robot then have one rate, although each has a median of its own.
     """
@@ -45,9 +46,14 @@ def _even(steps: np.ndarray) -> float:
         return usual
     mean = float(regular.mean())
     rate = round(1 / mean)
-    # The first and the last stamp of a stretch are off by the jitter at most, the steps between add up to it.
-    told = 2 * jitter / len(regular)
-    return 1 / rate if rate and abs(mean - 1 / rate) <= told else mean
+    if not rate:
+        return mean
+    # The first and the last stamp of a stretch are off by the jitter at most. Where some rows are late and most are not,
+    # most tell the rate.
+    told, most = abs(mean - 1 / rate) <= 2 * jitter / len(regular), round(1 / usual)
+    if most and abs(usual * most - 1) <= PUNCTUAL:
+        return 1 / most
+    return 1 / rate if told else mean
 
 
 def refuse_unlikely_seconds(file: Path, episode: str, key: str, stamps: np.ndarray, dt: float) -> None:

@@ -38,7 +38,7 @@ class FilterSettings:
     `exact_modes`: every particle branches into all modes; their weights are summed, not sampled.
     `gradient`: differentiate along the path of z, or hold the samples fixed (see `objective`).
     `program`: "auto" filters each log by one kernel of a GPU where there is one and it can be (see `program`), by the
-    scan otherwise or where "scan" is asked for; the numbers are alike to rounding, and `Belief.program` says what ran.
+    scan otherwise or where "scan" is asked for; they differ in rounding, and `Belief.program` says what ran.
     `soft`: share of the weights in the resampling distribution, the rest uniform; below 1 gradients pass through.
     """
 
