@@ -8,7 +8,7 @@ from vhydro.data.errors import DataError
 
 GAP = 1.5  # steps longer than this many usual steps are gaps
 JITTER = 0.01  # of a step; less than this is not worth a note
-PUNCTUAL = 1e-4  # relative distance of a median from a whole rate that is then meant
+MOST = 0.99  # of the steps; a clock is even if these are
 LONGEST_STEP = 1000.0  # s; a longer one is hardly meant in seconds
 SMALLER_UNITS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -41,19 +41,14 @@ def _even(steps: np.ndarray) -> float:
     """
     usual = float(np.median(steps))
     regular = steps[steps <= GAP * usual]
-    jitter = float(np.abs(regular - usual).max())
-    if jitter <= JITTER * usual:
+    off = np.abs(regular - usual)
+    if np.quantile(off, MOST) <= JITTER * usual:
         return usual
     mean = float(regular.mean())
     rate = round(1 / mean)
-    if not rate:
-        return mean
-    # The first and the last stamp of a stretch are off by the jitter at most. Where some rows are late and most are not,
-    # most tell the rate.
-    told, most = abs(mean - 1 / rate) <= 2 * jitter / len(regular), round(1 / usual)
-    if most and abs(usual * most - 1) <= PUNCTUAL:
-        return 1 / most
-    return 1 / rate if told else mean
+    # The first and the last stamp of a stretch are off by the jitter at most, and the steps between add up to it.
+    told = 2 * float(off.max()) / len(regular)
+    return 1 / rate if rate and abs(mean - 1 / rate) <= told else mean
 
 
 def refuse_unlikely_seconds(file: Path, episode: str, key: str, stamps: np.ndarray, dt: float) -> None:
