@@ -11,6 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
+from guides import Wrong
 from oracles import linear
 from vhydro import objective
 from vhydro.certificate import Gate, no_support
@@ -289,17 +290,6 @@ def test_the_gradient_in_two_parts_is_the_gradient(name, monkeypatch):
     np.testing.assert_allclose(value, want, rtol=1e-12)
     np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-12)
     assert np.abs(expected).max() > 0.1
-
-
-class Wrong(ConditionedProposal):
-    """A guide that always proposes mode 1."""
-
-    def guide(self, model, carrier, after, mode, z, action, seen):
-        full = super().guide(model, carrier, after, mode, z, action, seen)
-        return eqx.tree_at(lambda b: b.log_mode, full, full.log_mode.at[0].set(-jnp.inf).at[1].set(0.0))
-
-    def exact(self, model):
-        return False
 
 
 def test_steps_that_are_drawn_again_count_nothing_in_two_parts_either(monkeypatch):

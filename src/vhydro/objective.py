@@ -11,7 +11,8 @@ pretend otherwise:
 `exact`     z is drawn; every particle branches into all modes and their weights are summed, so nothing discrete is
             drawn but the mixture component, whose probability λ is a constant; z is differentiated along its path.
 `fixed`     samples are held fixed. The model then follows Fisher's identity, and the guide is pulled to the weighted
-            particles by the inclusive KL, which covers mass instead of deleting it.
+            particles by the inclusive KL, which covers mass instead of deleting it. On an accelerator in two parts
+            that need no recursion, with the same gradient: see `filter.fixed`.
 
 The gradient through resampling is dropped (as FIVO does) where modes are drawn, unless `settings.soft < 1`; where they
 are summed the reduction keeps it, because dropping it there is wrong at any number of particles. `auto` takes

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from guides import Wrong
 from vhydro.certificate import Gate, adaptive, conservative, no_support
 from vhydro.episodes import episode, pad
 from vhydro.filter import FilterSettings, Stream, bootstrap, filter, filter_episodes, log_evidence
@@ -332,17 +333,6 @@ def test_an_exploding_hamiltonian_is_never_a_nan():
         settings = FilterSettings(particles=16, **options)
         out = filter(model, log(), key=KEY, settings=settings)
         assert_sound(out, settings.particles * (2 if settings.exact_modes else 1))
-
-
-class Wrong(ConditionedProposal):
-    """A guide that always proposes mode 1."""
-
-    def guide(self, model, carrier, after, mode, z, action, seen):
-        full = super().guide(model, carrier, after, mode, z, action, seen)
-        return eqx.tree_at(lambda b: b.log_mode, full, full.log_mode.at[0].set(-jnp.inf).at[1].set(0.0))
-
-    def exact(self, model):
-        return False
 
 
 def test_a_step_whose_every_weight_is_zero_is_redrawn_from_the_carrier(switching_model):
