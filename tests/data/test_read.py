@@ -57,6 +57,14 @@ def test_a_pattern_is_all_that_it_matches(tmp_path, monkeypatch):
     assert len(read("*.csv")) == len(ROWS)  # a link that leaves the folder is not meant
 
 
+def test_a_folder_of_links_says_why_it_is_none(tmp_path):
+    path = csv_guessed(tmp_path / "logs")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "log.csv").symlink_to(path)
+    with pytest.raises(DataError, match="Links out of the folder are not followed"):
+        read(tmp_path / "links")
+
+
 def test_what_a_pattern_is_converted_to_has_to_be_named(tmp_path):
     path = csv_guessed(tmp_path)
     with pytest.raises(ValueError, match="Give --out"):

@@ -175,7 +175,9 @@ def _whole(path: Path, options: ReadOptions) -> Dataset:
     parts, others = _recognised_below(path, known)
     if not parts:
         held = f"a folder of {others} files, none recognised" if others else "an empty folder"
-        raise DataError(path, found=held, expected=f"one of: {names}", remedy="Check the path.")
+        linked = any(p.is_symlink() for p in path.iterdir())
+        remedy = "Links out of the folder are not followed: give what they lead to." if linked else "Check the path."
+        raise DataError(path, found=held, expected=f"one of: {names}", remedy=remedy)
     return joined([_opened(reader, part, options) for reader, part in parts], path)
 
 
