@@ -11,7 +11,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vhydro.episodes import Channel, Episode, refuse_bad_dt
-from vhydro.small import precise
 from vhydro.systems.port_hamiltonian import Law, State, System, fastest
 from vhydro.systems.textbook import Textbook
 
@@ -205,7 +204,6 @@ def track(system: System, dt, longest, draw: Draw) -> Track:
 
 
 @partial(jax.jit, static_argnames=("system", "steps", "episodes"))
-@precise
 def draws(system: System, episodes: int, steps: int, dt, key) -> Draw:
     """A draw for every episode; the first ones do not depend on how many follow."""
 
@@ -220,7 +218,6 @@ def draws(system: System, episodes: int, steps: int, dt, key) -> Draw:
 
 
 @partial(jax.jit, static_argnames="system")
-@precise
 def tracks(system: System, dt, longest, draw: Draw) -> Track:
     """The track of every episode."""
     return jax.vmap(partial(track, system, dt, longest))(draw)
