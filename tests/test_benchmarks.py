@@ -74,7 +74,7 @@ def test_a_part_that_fails_or_has_no_time_is_said_and_the_rest_is_kept(gpu, tmp_
 def test_its_keys_are_those_that_have_a_bar(gpu):
     """Every ratio that is asked for is one that some part measures."""
     measured = {f"vs_cuthbert_{n}x{count}" for n, count in gpu.SIZES} | set(gpu.ENGINES)
-    assert set(gpu.TARGETS) == measured | {"training_vs_today"}
+    assert set(gpu.TARGETS) <= measured | {"training_vs_today"}
 
 
 def test_learning_is_timed_both_ways_with_the_same_values(gpu, tmp_path):
