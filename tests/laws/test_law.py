@@ -55,6 +55,31 @@ def spring_law(term: Custom) -> Law:
 # --- evaluated and simulated --------------------------------------------------------------------------------
 
 
+def stiff_puck(springs: float) -> Law:
+    """The puck's law with walls of so many N/m."""
+    law = true_law("puck")
+    walls = [law.support[i] and law.theta[i] > 100 for i in range(len(law.theta))]
+    return replace(law, theta=np.where(walls, springs, law.theta))
+
+
+def test_a_law_as_stiff_as_a_hard_wall_is_followed_by_itself():
+    """Four steps a sample would leave the numbers at the first touch."""
+    path = stiff_puck(1.2e7).simulate(np.array([0.9, 0.5]), np.zeros((100, 1)), 0.005)
+    assert np.isfinite(path).all()
+    assert path[:, 0].max() > 0.995
+    assert np.abs(path[:, 0]).max() < 1.001
+    assert path[-1, 1] < 0
+
+
+def test_a_simulation_says_where_it_leaves_the_numbers():
+    path = stiff_puck(1.2e9).simulate(np.array([0.9, 0.5]), np.zeros((100, 1)), 0.005, substeps=1)
+    assert np.isfinite(path[0]).all()
+    assert np.isnan(path[-1]).all()
+    first = int(np.isnan(path).any(1).argmax())
+    assert np.isnan(path[first:]).all()
+    assert (np.abs(path[:first]) < 1e6).all()
+
+
 @pytest.mark.parametrize("task", SYSTEMS)
 def test_a_true_law_is_the_law_of_its_system(task):
     law, system = true_law(task), systems.law(SYSTEMS[task])

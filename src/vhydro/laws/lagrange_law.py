@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from vhydro.lagrangian import (
@@ -22,7 +21,7 @@ from vhydro.lagrangian import (
 from vhydro.laws.as_model import Circumstances, law_model
 from vhydro.laws.held_out import Horizon
 from vhydro.laws.law import Law, Number, finite, read_circumstances, read_horizons
-from vhydro.laws.shooting import followed
+from vhydro.laws.shooting import simulated
 from vhydro.model import HybridModel
 from vhydro.outputs import write_whole
 
@@ -120,16 +119,17 @@ class LagrangeLaw:
         return np.stack(np.broadcast_arrays(*solved(self.form.mass_matrix(self.theta, places), force)), -1)
 
     def simulate(
-        self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None, *, substeps: int = 4
+        self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None, *, substeps: int | None = None
     ) -> np.ndarray:
-        """The states (steps + 1, coordinates) from positions and velocities, inputs held; contacts come and go."""
+        """The states (steps + 1, coordinates) from positions and velocities, inputs held; contacts come and go.
+
+        Each sample takes as many `substeps` as the stiffest contact needs; after what no number can follow comes NaN.
+        """
         if mode in self.form.resting:
             return np.tile(np.asarray(start, float), (len(actions) + 1, 1))
         held = np.concatenate([actions, actions[-1:]])
         off = np.zeros(len(self.form.blocks))
-        with jax.enable_x64(True):
-            one = np.asarray(start, float)[None], held[None], off[None]
-            return np.asarray(followed(self.form, substeps, self.theta, *one, dt)[0][0])
+        return simulated(self.form, self.theta, np.asarray(start, float), held, off, dt, substeps)
 
     def as_model(self, channels: tuple[str, ...] | None = None) -> HybridModel:
         """The hybrid model of these equations, to filter with and to plan on; z is (positions, velocities)."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,7 +13,7 @@ from vhydro.lagrangian import Reversal
 from vhydro.laws.as_model import Circumstances, law_flow, law_model
 from vhydro.laws.form import Block, Entry, Form, Guard, is_kinetic
 from vhydro.laws.held_out import Horizon
-from vhydro.laws.shooting import followed
+from vhydro.laws.shooting import simulated
 from vhydro.library import Cosine, Custom, Library, Monomial, Penetration, Sine, Term, slope
 from vhydro.model import HybridModel
 from vhydro.outputs import write_whole
@@ -136,9 +135,11 @@ class Law:
         return law_model(self, channels)
 
     def simulate(
-        self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None, *, substeps: int = 4
+        self, start: np.ndarray, actions: np.ndarray, dt: float, mode: int | None = None, *, substeps: int | None = None
     ) -> np.ndarray:
         """The states (steps + 1, coordinates) from a start, inputs held between samples; contacts come and go.
+
+        Each sample takes as many `substeps` as the stiffest contact needs; after what no number can follow comes NaN.
 
         Directions switch by themselves, and what friction holds stays where it stopped; with a `mode` that is told
         apart by a direction, or by nothing, that one is on from beginning to end.
@@ -148,9 +149,7 @@ class Law:
         held = np.concatenate([actions, actions[-1:]])
         form = self._switching if mode is None else self.form
         on = np.array([float(b.guard is None and b.mode == mode) for b in self.form.blocks])
-        with jax.enable_x64(True):
-            one = np.asarray(start, float)[None], held[None], on[None]
-            return np.asarray(followed(form, substeps, self.theta, *one, dt)[0][0])
+        return simulated(form, self.theta, np.asarray(start, float), held, on, dt, substeps)
 
     @property
     def _switching(self) -> Form:

@@ -19,6 +19,8 @@ from vhydro.laws.form import AnyForm
 from vhydro.library import Penetration, slope
 
 LANES, CHUNK = 32, 60
+LEAST = 4  # steps of integration that a simulated sample takes
+FAR = 1e6  # beyond which a state is held, for its misfit to stay finite
 LARGEST_TURN = 0.3  # rad of the stiffest contact in one step of integration
 SWEEPS = 8  # over the dry frictions of things that rest, each of which moves the others
 State = tuple  # one scalar for each coordinate
@@ -227,7 +229,7 @@ def path(form: AnyForm, substeps, theta, start, actions, on, dt):
         part = partial(step, form, theta, tuple(on), action=tuple(action), time=dt / substeps)
         z = jax.lax.fori_loop(0, substeps, lambda _, z: part(z), z)
         # A start far off may leave the floats: hold it where its misfit is plainly bad but finite.
-        z = tuple(jnp.clip(x, -1e6, 1e6) for x in z)
+        z = tuple(jnp.clip(x, -FAR, FAR) for x in z)
         return z, seen
 
     last, states = jax.lax.scan(sample, tuple(start), actions)
@@ -246,6 +248,16 @@ class Piece(NamedTuple):
 def followed(form: AnyForm, substeps: int, theta, starts, actions, on, dt):
     """The states of a stretch, and after it."""
     return _followed(*_shared(form), substeps, theta, starts, actions, on, dt)
+
+
+def simulated(form: AnyForm, theta, start, actions, on, dt: float, count: int | None = None) -> np.ndarray:
+    """The states at every sample from one start, by so many steps each, or as many as the stiffest contact takes."""
+    steps = max(LEAST, substeps(form, theta, dt)) if count is None else count
+    with jax.enable_x64(True):
+        states = np.array(followed(form, steps, theta, start[None], actions[None], on[None], dt)[0][0])
+    lost = ~(np.abs(states) < FAR).all(1)
+    states[np.maximum.accumulate(lost)] = np.nan
+    return states
 
 
 def sensed(form: AnyForm, substeps: int, theta, picked, starts, actions, on, dt) -> Piece:
