@@ -292,6 +292,18 @@ def test_the_gradient_in_two_parts_is_the_gradient(name, monkeypatch):
     assert np.abs(expected).max() > 0.1
 
 
+@pytest.mark.parametrize("options", [{"engine": "drawn"}, {"engine": "gaussian"}, {"exact_modes": True}])
+def test_other_engines_know_no_ancestors(options):
+    """With fixed samples they filter as ever."""
+    model = small_switching()
+    beliefs = [
+        filtered(model, ConditionedProposal(), FilterSettings(particles=8, gradient=name, **options), one, KEY)
+        for one in [jax.tree.map(lambda x: x[0], logs(1))]
+        for name in ("fixed", "pathwise")
+    ]
+    assert beliefs[0].log_evidence == beliefs[1].log_evidence
+
+
 def test_steps_that_are_drawn_again_count_nothing_in_two_parts_either(monkeypatch):
     """Mode 1 can be in the first row alone: every later step is lost, and drawn again from the carrier."""
     model = switching(feasible=[[True, False], [True, False]])

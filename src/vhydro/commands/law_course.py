@@ -6,10 +6,10 @@ import numpy as np
 
 from vhydro.laws.as_model import masses
 from vhydro.laws.lagrange_law import AnyLaw
-from vhydro.laws.shooting import substeps
+from vhydro.laws.shooting import LEAST, substeps
 
 CHUNK, SHORT_CHUNK = 512, 64  # samples that are simulated at a time, so that one program serves all
-LEAST_SUBSTEPS, MOST_SUBSTEPS = 4, 64
+MOST_SUBSTEPS = 64
 WITHIN = 0.1  # of the log's spread: a course that is further off no longer holds …
 STEADY = 5  # … as the median of so many readings says
 LOST = 10.0  # spreads from what was measured: a course that is that far off is not followed any further
@@ -32,7 +32,7 @@ def course(law: AnyLaw, start: np.ndarray, actions: np.ndarray, dt: float, path:
     state, out[0] = np.array(start, float), start[:n]
     told = is_told(law)
     chunk = min(SHORT_CHUNK if told else CHUNK, max(steps, 1))
-    small = int(np.clip(substeps(law.form, law.theta, dt), LEAST_SUBSTEPS, MOST_SUBSTEPS))
+    small = int(np.clip(substeps(law.form, law.theta, dt), LEAST, MOST_SUBSTEPS))
     for first, end in pairwise(_cuts(path[:steps] if told else np.zeros(steps, int), chunk)):
         mode = int(path[first])
         if told and mode in law.form.resting:

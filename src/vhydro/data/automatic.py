@@ -78,6 +78,11 @@ def guessed_description(table: Table, names: Mapping[str, Sequence[str]], dt: fl
     return Description(tuple(parts), (GUESSED, *notes, *left))
 
 
+def clock_of(names: Iterable[str]) -> str | None:
+    """The name that is most likely a time, if one is."""
+    return min((n for n in names if plain(n) in TIMES), key=lambda n: TIMES.index(plain(n)), default=None)
+
+
 def is_numeric(table: Table, key: str) -> bool:
     return table.dtype(key).kind in "biuf"
 
@@ -90,8 +95,8 @@ def table_part(key: str, names: Sequence[str]) -> Part:
 
 def named_part(places: Mapping[str, Reference]) -> Part:
     """A part whose columns are known by name."""
-    clocks = sorted((name for name in places if plain(name) in TIMES), key=lambda name: TIMES.index(plain(name)))
-    time = places[clocks[0]] if clocks else None
+    clock = clock_of(places)
+    time = None if clock is None else places[clock]
     trial = next((ref for name, ref in places.items() if plain(name) in TRIALS), None)
     rest = {name: ref for name, ref in places.items() if ref not in (time, trial)}
     commands = {n: r for n, r in rest.items() if is_action(n)} if len(rest) > 1 else {}
@@ -126,8 +131,7 @@ def equal_rows(table: Table, numeric: Mapping[str, tuple[int, ...]], names: Mapp
     fits = {k: s for k, s in numeric.items() if s[0] == rows and k != lengths and s[1:] < (WIDEST,)}
     episodes = numeric["lengths"][0] if lengths else 1
     short = {k: s for k, s in numeric.items() if s[0] == rows - episodes and is_action(k)}
-    clocks = sorted((k for k in fits if plain(k) in TIMES and len(fits[k]) == 1), key=lambda k: TIMES.index(plain(k)))
-    time = clocks[0] if clocks else None
+    time = clock_of(k for k in fits if len(fits[k]) == 1)
     trial = next((k for k in fits if plain(k) in TRIALS and len(fits[k]) == 1), None) if not lengths else None
     commands = [k for k in fits if is_action(k)] + list(short)
     taken = {time, trial, *commands}

@@ -71,5 +71,5 @@ def unevenness(episode: str, steps: np.ndarray, dt: float) -> tuple[str, ...]:
         notes.append(f"{episode}: gaps in time: {gaps.sum()}, the longest {steps.max():.3g} s (usual step {dt:.3g} s).")
     jitter = float(np.abs(steps[~gaps] / dt - 1).max())
     if jitter > JITTER:
-        notes.append(f"{episode}: time stamps jitter by up to {100 * jitter:.0f} % of {dt:.3g} s, which is their mean.")
+        notes.append(f"{episode}: time stamps jitter by up to {100 * jitter:.0f} % of {dt:.3g} s.")
     return tuple(notes)

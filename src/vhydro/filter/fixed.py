@@ -16,7 +16,7 @@ from vhydro.episodes import Batch
 from vhydro.filter.frames import Frame, Particles
 from vhydro.filter.run import frames_of, log_units
 from vhydro.filter.settings import FilterSettings, noise_layout
-from vhydro.filter.step import filter_step, initial
+from vhydro.filter.step import filter_step, initial, keeps_ancestors
 from vhydro.particles import Noise, step_noise
 from vhydro.small import precise
 
@@ -27,9 +27,7 @@ def has_two_parts(settings: FilterSettings) -> bool:
     And on accelerators: on a CPU, where a row costs its work and not its launches, every step done once more is time
     lost, half as much again.
     """
-    if jax.default_backend() == "cpu":
-        return False
-    return settings.gradient == "fixed" and settings.engine == "mixture" and settings.soft == 1
+    return jax.default_backend() != "cpu" and keeps_ancestors(settings) and settings.soft == 1
 
 
 class _Rows(NamedTuple):

@@ -259,7 +259,6 @@ def _log_evidence_batch(model, proposal, settings: FilterSettings, batch: Batch,
 
 @precise
 def _evidence_by_kernel(model, proposal, settings: FilterSettings, batch: Batch, key):
-    settings = engine_of(model, proposal, settings)
     model = prepared(model, settings, batch.dt)
     rows = _joined(kernel_evidence(model, proposal, settings, frames_of(model, batch), key))[: batch.valid.shape[0]]
     return (rows + log_units(model, batch.observed)).sum()

@@ -58,6 +58,11 @@ def _below_peak(model: HybridModel, log_likelihood: Float[Array, "..."], seen: O
     return jnp.where(log_likelihood < jnp.inf, log_likelihood, -jnp.inf), jnp.where(broken, jnp.inf, peak)
 
 
+def keeps_ancestors(settings: FilterSettings) -> bool:
+    """Whether particles know where they come from: samples are held fixed, and each has one ancestor."""
+    return settings.engine == "mixture" and settings.gradient == "fixed" and not settings.exact_modes
+
+
 def initial(model: HybridModel, settings: FilterSettings) -> Particles:
     """A population of equal weights that the first step replaces."""
     if settings.engine == "gaussian":
@@ -66,7 +71,7 @@ def initial(model: HybridModel, settings: FilterSettings) -> Particles:
     log_weight = jnp.full(k, -jnp.log(jnp.asarray(k, model.dtype)), model.dtype)
     watch = None if settings.outliers is None else fresh_watch(model)
     ess = jnp.ones((), model.dtype)
-    ancestor = jnp.arange(k) if settings.gradient == "fixed" and k == settings.count else None
+    ancestor = jnp.arange(k) if keeps_ancestors(settings) else None
     return Particles(jnp.zeros(k, jnp.int32), jnp.zeros((d, k), model.dtype), log_weight, ess, None, watch, ancestor)
 
 

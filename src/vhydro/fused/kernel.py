@@ -195,8 +195,7 @@ def _loop_body(loop: _Loop, *refs) -> None:
         records.read(held, np.int32(0), loop.carry_columns, everyone),
     )
     forms = [as_cells(first[a]) for a in plan.carry]
-    size = _tried(loop).memory
-    threads = None if loop.kernel.interpret else Threads.of(everyone, loop.kernel.warps, size)
+    threads = None if loop.kernel.interpret else Threads.of(everyone, loop.kernel.warps, _tried(loop).memory)
 
     def row(t, flat):
         memory = Memory(lanes, threads)

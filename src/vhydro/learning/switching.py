@@ -155,6 +155,7 @@ def _round(data: Regression, assumed: Structure, now: Switching, config: Switchi
 
 
 @partial(jax.jit, static_argnames=("config",))
+@precise
 def e_step(data: Regression, now: Switching, config: SwitchingConfig, moments=None) -> ChainPosterior:
     """The modes of every episode."""
     log_density = row_log_density(data, now, moments) / config.temper
