@@ -610,7 +610,7 @@ def sentences() -> Iterator[tuple[str, str]]:
     seconds = {r["name"]: r for r in filtered["rows"]}
     boot = seconds["bootstrap n1024 (efficiency)"]["sd_sqrt_time"]
     mixture = boot / seconds["mixture n1024"]["sd_sqrt_time"]
-    many = one(filtered["accelerator"], name="bootstrap n262144")["seconds"]
+    many = one(bench("gpu")["rows"], name="scan 262144x1")["seconds"]
     speeds = "docs/measured/filter.md"
     yield speeds, f"is then {filtered['gate_efficiency']:.0f} times smaller than the bootstrap's with 256 branches"
     yield speeds, f"and {filtered['drawn_efficiency']:.1f} times with z drawn and modes summed"
