@@ -13,8 +13,9 @@ from vhydro.filter import FilterSettings, filter_episodes
 from vhydro.filter.merged import is_separate
 from vhydro.fitted import SAME_STEP, Fitted
 from vhydro.intervals import calibrated, reading_moments, with_outliers
+from vhydro.laws.bounces import ImpactLaw
 from vhydro.laws.lagrange_law import AnyLaw
-from vhydro.laws.mechanics import mechanics_start
+from vhydro.laws.mechanics import mechanics_start, rigid_law
 from vhydro.learning.body import body_start
 from vhydro.learning.commanded import is_commanded, learn_commanded
 from vhydro.learning.contact_modes import contact_start
@@ -107,9 +108,10 @@ def find_law(
     modes: Modes = AUTO,
     view: str | AnyView = "mechanics",
     seed: int = 0,
-) -> AnyLaw:
+) -> AnyLaw | ImpactLaw:
     """The law of every mode of logs of positions and forces, found without labels: what `fit` finds before it refines
-    and calibrates a model to filter with.
+    and calibrates a model to filter with. Where a wall is too stiff for its spring to be seen, the law of flight and
+    the wall's restitution instead.
     """
     division = _divided(_checked_logs(logs), HELD_OUT, seed)
     chosen, _ = _view(view, division.train)
@@ -119,9 +121,15 @@ def find_law(
             f"example {MechanicsView.example}."
         )
     _begin("finding modes and laws", None)
-    law = mechanics_start(chosen, *division, modes, seed=seed).law
+    every = [*division.train, *division.validation]
+    try:
+        law = mechanics_start(chosen, *division, modes, seed=seed).law
+    except ValueError:
+        if (impacts := rigid_law(chosen, every, None)) is None:
+            raise
+        return impacts
     assert law is not None  # logs of positions and forces always start from one
-    return law
+    return rigid_law(chosen, every, law) or law
 
 
 def fit_divisions(

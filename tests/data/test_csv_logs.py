@@ -55,6 +55,22 @@ def test_coordinates_are_no_pixels(tmp_path):
     assert [(c.name, c.unit) for c in one.channels] == [("tool", "px")]
 
 
+def test_units_in_brackets(tmp_path):
+    """As spreadsheets have them; what is in brackets and no unit stays in the name."""
+    rows = "\n".join(f"{20 * t},{t},{t},{t}" for t in range(20))
+    episode = read(written(tmp_path, f"time [ms],x (mm),rate [deg/s],gripper (left)\n{rows}\n"))[0]
+    named = [(c.name, c.unit) for c in episode.channels]
+    assert named == [("x", "mm"), ("rate", "deg/s"), ("gripper (left)", "")]
+    assert episode.dt == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("clock", "ticks"), [("t_ms", 1e3), ("stamp_us", 1e6), ("timestamp_ns", 1e9)])
+def test_a_clock_that_counts_parts_of_a_second(tmp_path, clock, ticks):
+    rows = "\n".join(f"{0.02 * ticks * t:.0f},{t}" for t in range(20))
+    episode = read(written(tmp_path, f"{clock},speed_ms\n{rows}\n"))[0]
+    assert ([c.name for c in episode.channels], episode.dt) == (["speed_ms"], pytest.approx(0.02))
+
+
 def test_a_description_for_the_folder(tmp_path):
     episode = read(csv_described(tmp_path))[0]
     assert [(c.name, c.unit) for c in episode.channels] == [("cart.x", "m")]

@@ -12,13 +12,18 @@ from vhydro import systems
 from vhydro.bouncing import Rebound, rebounded
 from vhydro.episodes import Channel, Episode
 from vhydro.filter import FilterSettings, filter_episodes
-from vhydro.laws import ImpactLaw, Law, LawsConfig, Problem, Recording, impact_law, load_law
+from vhydro.laws import ImpactLaw, Law, LawsConfig, Problem, Recording, impact_law, load_law, recover
+from vhydro.laws.constants import table
 from vhydro.laws.estimate import ShootingConfig
 from vhydro.laws.form import Form
 from vhydro.laws.impacts import found_impacts
 from vhydro.laws.lagrange import LagrangeConfig
 from vhydro.laws.lagrange_law import LagrangeLaw
-from vhydro.library import Monomial
+from vhydro.laws.marks import rigid
+from vhydro.laws.mechanics import mechanics_problem, rigid_law
+from vhydro.laws.writing import text
+from vhydro.library import Monomial, Penetration
+from vhydro.views import MechanicsView
 
 BALL, DT = systems.Ball(), 0.005
 CONFIG = LawsConfig(estimator="lagrange", lagrange=LagrangeConfig(shooting=ShootingConfig(lengths=(60,))))
@@ -98,6 +103,59 @@ def test_a_driven_cart_that_hits_a_hard_wall():
     assert wall.impacts > 12
     assert wall.place.value == pytest.approx(0.4, abs=1e-3)
     assert wall.restitution.value == pytest.approx(0.5, abs=0.015)
+
+
+def sprung_cart(dt: float, noise: float, episodes: int = 8, seconds: float = 5.0) -> Recording:
+    """A cart on a spring that a force drives against a hard wall at 0.4; exact between samples and at the wall."""
+    random, fine, rows = np.random.default_rng(5), 50, round(seconds / dt)
+    x, v = random.uniform(-0.5, 0.2, episodes), 0.3 * random.standard_normal(episodes)
+    waves, phases = random.uniform(1, 6, (episodes, 3, 1)), random.uniform(0, 6, (episodes, 3, 1))
+    force, path, h = 3 * np.sin(waves * np.arange(rows) * dt + phases).sum(1), [x], dt / fine
+    for t in range(rows):
+        for _ in range(fine):
+            rate = (force[:, t] - 0.3 * v - 4 * x) / 2
+            far, fast = x + v * h + 0.5 * rate * h**2, v + rate * h
+            hit = (far > 0.4) & (v > 0)
+            when = np.where(hit, (0.4 - x) / np.where(v == 0, 1, v), 0)
+            back = -0.5 * (v + rate * when)
+            x = np.where(hit, np.minimum(0.4 + back * (h - when), 0.4), far)
+            v = np.where(hit, back + rate * (h - when), fast)
+        path.append(x)
+    seen = np.stack(path, 1)[..., None]
+    seen = seen + noise * random.standard_normal(seen.shape)
+    return Recording(seen, force[..., None], np.ones((*seen.shape[:2], 1)), dt)
+
+
+@pytest.mark.parametrize(("dt", "noise"), [(0.01, 1e-4), (0.02, 1e-4), (0.01, 1e-3)])
+def test_a_restitution_is_not_bent_by_inputs_that_change(dt, noise):
+    """Inputs are held from sample to sample: read half a sample off, velocities after an impact were too small."""
+    cart = Problem(("x", "p"), ("m", "kg m/s"), ("force",), ("free",), (), np.array([np.nan]), np.array([[0.0], [1.0]]))
+    (wall,) = impact_law(sprung_cart(dt, noise), cart, CONFIG).bounces  # and nothing else is a surface
+    assert (wall.side, wall.problem) == ("above", "")
+    assert wall.restitution.value == pytest.approx(0.5, abs=4 * wall.restitution.error + 2e-5)
+    assert wall.place.value == pytest.approx(0.4, abs=4 * wall.place.error + 1e-5)
+
+
+def test_a_wall_too_stiff_to_be_seen_is_told_as_impacts():
+    """Labels or not, a spring that throws things back between two samples is no answer: only a velocity has jumped."""
+    recording = sprung_cart(0.01, 5e-4)
+    beyond = recording.positions[..., 0] > 0.38
+    sprung = recording._replace(modes=np.stack([~beyond, beyond], -1) * 1.0)
+    channels, inputs = (Channel("x", unit="m"),), (Channel("force", unit="N"),)
+    logs = [Episode(q, a, 0.01, channels, inputs) for q, a in zip(sprung.positions, sprung.actions, strict=True)]
+    view = MechanicsView(positions=("x",), forces=("force",))
+    stiff = recover(sprung, mechanics_problem(view, logs[0], ("free", "wall")), LawsConfig(estimator="weak"))
+    assert {mode for mode, _ in stiff.problems} == {0, 1}
+    springs = [isinstance(e.term, Penetration) for e in stiff.form.entries]
+    hard, soft = (replace(stiff, theta=np.where(springs, k, stiff.theta)) for k in (1e7, 1e3))
+    assert [(mode, "an impact, whose restitution" in why) for mode, why in rigid(hard)] == [(1, True)]
+    assert not list(rigid(soft))
+    law = rigid_law(view, logs, stiff)
+    assert law is not None
+    assert law.modes == ("flight", "upper wall along x")
+    assert "unidentified" not in text(law) + table(law)
+    assert law.surfaces["restitution of upper wall along x"].value == pytest.approx(0.5, abs=0.005)
+    assert rigid_law(view, logs, replace(stiff, problems=())) is None  # nobody doubts it
 
 
 def test_a_restitution_that_changes_is_marked():

@@ -11,6 +11,7 @@ from vhydro.commands.mapping import Naming
 from vhydro.data import read
 from vhydro.data.options import ReadOptions
 from vhydro.fitting import find_law
+from vhydro.laws.bounces import ImpactLaw
 from vhydro.laws.constants import table
 from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.writing import text
@@ -43,7 +44,7 @@ class FindCommand:
             )
 
 
-def run_find(config: FindCommand) -> AnyLaw:
+def run_find(config: FindCommand) -> AnyLaw | ImpactLaw:
     """The law, after it was printed and, where there is a file for it, written."""
     if config.out is not None:
         refuse_no_file(config.out, "the law")

@@ -1,5 +1,6 @@
 """A description guessed from the names and shapes of arrays, for logs that come without one."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +12,14 @@ from vhydro.data.description import Block, Description, Part, Reference
 from vhydro.data.errors import DataError
 from vhydro.data.tables import Table
 from vhydro.episodes import Channel
+from vhydro.units import si_unit
 
 UNITS = {
     "_rad_s2": "rad/s²", "_rad_s": "rad/s", "_m_s2": "m/s²", "_m_s": "m/s", "_rad": "rad", "_deg": "°", "_Nm": "N m",
     "_N": "N", "_px": "px", "_mm": "mm", "_kg": "kg", "_m": "m", "_s": "s", "_V": "V", "_A": "A",
 }  # fmt: skip
+BRACKETED = re.compile(r"(.*\S)\s*[\[(]([^\[\]()]+)[\])]")  # `x [mm]`, `force (N)`
+OF_CLOCKS = {"_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}  # suffixes that mean a time on a clock only
 TIMES = (
     "t", "time", "timestamp", "timestamps", "time_stamp", "stamp", "stamps", "clock", "seconds", "secs", "sec",
     "elapsed", "elapsed_time",
@@ -32,7 +36,10 @@ WIDEST = 10_000
 
 
 def without_unit(name: str) -> tuple[str, str]:
-    """A name without its unit suffix, and the unit."""
+    """A name without its unit, a suffix or in brackets, and the unit."""
+    bracketed = BRACKETED.fullmatch(name)
+    if bracketed and (bracketed[2].strip() in UNITS.values() or si_unit(bracketed[2]) is not None):
+        return bracketed[1], bracketed[2].strip()
     for suffix, unit in UNITS.items():
         if name.endswith(suffix) and len(name) > len(suffix):
             return name.removesuffix(suffix), unit
@@ -54,6 +61,12 @@ def is_axis(name: str, names: Sequence[str]) -> bool:
 
 def plain(name: str) -> str:
     return without_unit(name)[0].lower()
+
+
+def clock_name(name: str) -> str:
+    """A name as a clock's: without its unit, thousandths of a second included."""
+    low = plain(name)
+    return next((low.removesuffix(suffix) for suffix in OF_CLOCKS if low.endswith(suffix)), low)
 
 
 def guessed_description(table: Table, names: Mapping[str, Sequence[str]], dt: float | None = None) -> Description:
@@ -80,7 +93,7 @@ def guessed_description(table: Table, names: Mapping[str, Sequence[str]], dt: fl
 
 def clock_of(names: Iterable[str]) -> str | None:
     """The name that is most likely a time, if one is."""
-    return min((n for n in names if plain(n) in TIMES), key=lambda n: TIMES.index(plain(n)), default=None)
+    return min((n for n in names if clock_name(n) in TIMES), key=lambda n: TIMES.index(clock_name(n)), default=None)
 
 
 def is_numeric(table: Table, key: str) -> bool:
@@ -110,8 +123,11 @@ def named_part(places: Mapping[str, Reference]) -> Part:
 
 
 def time_unit(name: str) -> float | None:
-    """Seconds where the name of the time says so, else None."""
-    return 1.0 if without_unit(name)[1] == "s" else None
+    """How many seconds a unit of the time is, where its name says so, else None."""
+    factor, unit = si_unit(without_unit(name)[1]) or (1.0, "")
+    return (
+        factor if unit == "s" else next((f for suffix, f in OF_CLOCKS.items() if name.lower().endswith(suffix)), None)
+    )
 
 
 def is_action(name: str) -> bool:

@@ -1,5 +1,6 @@
 """A law of flight and the surfaces it bounces off: read, simulated, kept in a file and used as a model."""
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,9 +14,10 @@ from vhydro.bouncing import Rebound, rebounded
 from vhydro.flow import BouncingFlow
 from vhydro.lagrangian import Lagrangian, follows
 from vhydro.laws.as_model import circumstances, creeping, law_flow, masses, model_of_flow
+from vhydro.laws.constants import Constant, constants, lines, table
 from vhydro.laws.form import AnyForm
 from vhydro.laws.lagrange_law import AnyLaw
-from vhydro.laws.law import Number
+from vhydro.laws.law import Law, Number
 from vhydro.laws.shooting import step, substeps
 from vhydro.model import HybridModel, mode_kernel
 from vhydro.network import Network
@@ -23,6 +25,7 @@ from vhydro.outputs import write_whole
 
 FORMAT = "vhydro impacts 1"
 SLOW = 0.01  # of a velocity's spread: what leaves a surface more slowly stays on it
+HEIGHTS = ("z", "y", "h", "height")  # names of what has floors and ceilings
 MEETS = 8.0  # nats by which a surface that would be met speaks for its impact, and against it elsewhere
 
 
@@ -31,7 +34,7 @@ class Bounce:
     """One surface that things bounce off: `v ← −restitution v` at its place."""
 
     axis: int
-    side: str  # below: a floor; above: a ceiling
+    side: str  # below: of a height a floor; above: a ceiling
     restitution: Number
     place: Number
     impacts: int
@@ -47,9 +50,11 @@ class Bounce:
     def sign(self) -> float:
         return -1.0 if self.side == "below" else 1.0
 
-    @property
-    def kind(self) -> str:
-        return "floor" if self.side == "below" else "ceiling"
+    def kind(self, name: str) -> str:
+        """What it is in words, along a position of this name."""
+        if re.split(r"[._ ]", name)[-1].lower() in HEIGHTS:
+            return "floor" if self.side == "below" else "ceiling"
+        return "lower wall" if self.side == "below" else "upper wall"
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,12 @@ class ImpactLaw:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        names = self.flight.coordinates if not self.of_points else ("lowest point",) * self.positions
-        return (self.flight.modes[0], *(f"{b.kind} along {names[b.axis]}" for b in self.bounces))
+        along = ["lowest point" if self.of_points else self.coordinates[b.axis] for b in self.bounces]
+        return (self.flight.modes[0], *(f"{self.kind(b)} along {a}" for b, a in zip(self.bounces, along, strict=True)))
+
+    def kind(self, bounce: Bounce) -> str:
+        """What a surface is, in words."""
+        return bounce.kind("height" if self.of_points else self.coordinates[bounce.axis])
 
     @cached_property
     def problems(self) -> tuple[tuple[int, str], ...]:
@@ -99,6 +108,22 @@ class ImpactLaw:
         if any(m == mode for m, _ in self.problems):
             return "unidentified"
         return self.flight.status(0) if mode == 0 else "identified"
+
+    @property
+    def surfaces(self) -> dict[str, Constant]:
+        """Restitution and place of every surface."""
+        out, units = {}, self.flight.units
+        for k, b in enumerate(self.bounces, 1):
+            of = f"{self.kind(b)} along {self.coordinates[b.axis]}"
+            out[f"restitution of {of}"] = Constant(float(b.restitution.value), float(b.restitution.error), "1", (k,))
+            out[f"place of {of}"] = Constant(float(b.place.value), float(b.place.error), units[b.axis], (k,))
+        return out
+
+    def table(self) -> str:
+        """The constants as lines of text: those of the law of flight, then those of every surface."""
+        if isinstance(self.flight, Law):
+            return lines(self, constants(self.flight) | self.surfaces)
+        return table(self.flight) + lines(self, self.surfaces)
 
     def simulate(
         self, start: np.ndarray, actions: np.ndarray, dt: float, *, substeps: int = 4, slow: float | None = None
@@ -219,7 +244,7 @@ def bounces_text(law: ImpactLaw) -> str:
         low, high = b.restitution.interval
         reasons = "; ".join(why for m, why in law.problems if m == k)
         mark = f" (unidentified: {reasons})" if reasons else ""
-        what = f"{b.kind} at {names[b.axis]} = {b.place.value:.5g}{mark}"
+        what = f"{law.kind(b)} at {names[b.axis]} = {b.place.value:.5g}{mark}"
         lines += [
             what,
             f"  velocity ← −{b.restitution.value:.4g} velocity   [{low:.4g}, {high:.4g}], {b.impacts} impacts, "

@@ -155,14 +155,18 @@ def table(law: Any) -> str:
     """The constants as lines of text: name, value, interval and unit."""
     if not isinstance(law, Law):
         return law.table()
-    found = constants(law)
+    return lines(law, constants(law)) or "no constant is determined\n"
+
+
+def lines(law: Any, found: dict[str, Constant]) -> str:
+    """Constants of a law, a line of text each."""
     width = max(map(len, found), default=0)
     rows = [
         f"{name:<{width}}  {c.value:11.6g}  {_written_interval(c)} {c.unit}".rstrip()
         + ("" if is_identified(law, c) else "  unidentified")
         for name, c in found.items()
     ]
-    return "\n".join(rows) + "\n" if rows else "no constant is determined\n"
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _written_interval(constant: Constant) -> str:

@@ -290,6 +290,11 @@ def _rescued(shooter: Shooter, theta, support, starts, config: ShootingConfig) -
     active = support & shooter.form.free
     kept = shooter.without(_lost(shooter, theta, starts))
     fit = descended(kept, theta, active, starts)
+    if not kept.used.any():
+        raise ValueError(
+            "no stretch of the log could be followed by a law of its modes; expected motion that forces explain. What "
+            " bounces off hard things within a sample is found by `impact_law`."
+        )
     for _ in range(2):
         again = started(shooter, fit.theta, fit.starts, steps=4)
         dropped = _hopeless(shooter, fit.theta, again, config)

@@ -18,13 +18,15 @@ from vhydro.laws.law import Number
 from vhydro.laws.problem import Problem
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover, refuse_unfit
-from vhydro.laws.smoothing import local_polynomial, sensor_noise
+from vhydro.laws.smoothing import sensor_noise
 
 EACH_SIDE = (8, 12)  # samples of a parabola: where noise is small, and where it is not
 QUIET = 0.004  # of a position's spread: noise that counts as small
 SURE = 7.0  # standard deviations of a velocity's jump
 READ = 16  # samples on each side that an impact is read from …
 FEWEST_READ = 6  # … and the fewest
+BESIDE = 2  # … after those next to it, which may be touched by it
+FITS = 3  # steps of Gauss and Newton
 FEWEST_IMPACTS = 6
 AROUND = 2  # samples around an impact that may be touched by it
 NEAR = 0.03  # of a position's spread: too near a surface for a flight to be told from small bounces
@@ -91,8 +93,11 @@ def found_impacts(track: np.ndarray, dt: float) -> Impacts:
     spread = float(np.nanstd(track))
     side = EACH_SIDE[0] if noise < QUIET * spread else EACH_SIDE[1]
     left, right, gain = _one_sided(track, dt, side)
-    error = max(noise * gain, 1e-12 * spread / dt)
-    size = np.abs(right[..., 1] - left[..., 1]) / (np.sqrt(2) * error)
+    jump = np.abs(right[..., 1] - left[..., 1]) / np.sqrt(2)
+    # Where noise is small, parabolas leave more than it: what they leave in most places is no impact either.
+    usual = 1.4826 * float(np.nanmedian(jump)) if np.isfinite(jump).any() else 0.0
+    error = max(noise * gain, usual, 1e-12 * spread / dt)
+    size = jump / error
     size = np.where(np.isfinite(size), size, 0.0)
     episode, sample = np.nonzero((size > SURE) & (size >= _largest_near(size, side)))
     a, b = left[episode, sample], right[episode, sample]
@@ -167,55 +172,96 @@ def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int,
     `apart` are samples beside no impact, `near` those so near a surface that small bounces go unseen: there a flight
     counts only as far as it leads away.
     """
-    smooth = local_polynomial(np.where(apart[..., None], recording.positions, np.nan), recording.dt, 8)
-    noise, rows = float(sensor_noise(recording.positions)[axis]), []
+    usable = apart & np.isfinite(recording.positions).all(-1)
+    ways = (_runs(found, usable, near, way) for way in (-1, 1))
+    runs = [np.array(r, int).reshape(-1, READ) for r in ways]
+    both = ((runs[0] >= 0).sum(1) >= FEWEST_READ) & ((runs[1] >= 0).sum(1) >= FEWEST_READ)
+    if not both.any():
+        return Impacts(*(x[:0] for x in found))
+    episode, sample = found.episode[both], found.sample[both]
+    before, after = (
+        _state_at(recording, flight, episode, sample, r[both], w) for r, w in zip(runs, (-1, 1), strict=True)
+    )
+    (q0, v0, a0), (q1, v1, a1) = ((x[:, axis] for x in side[:3]) for side in (before, after))
+    noise = float(sensor_noise(recording.positions)[axis])
+    when = np.clip(-(q1 - q0) / np.where(v1 == v0, 1.0, v1 - v0), -2 * recording.dt, 2 * recording.dt)
+    place = q0 + v0 * when + 0.5 * a0 * when**2
+    read = Impacts(
+        episode, sample, v0 + a0 * when, v1 + a1 * when, place, noise * np.hypot(before[3], after[3]) / np.sqrt(2)
+    )
+    followed = np.isfinite(read.before) & np.isfinite(read.after)
+    return Impacts(*(x[followed] for x in read))
+
+
+def _runs(found: Impacts, usable: np.ndarray, near: np.ndarray, way: int) -> list[np.ndarray]:
+    """The samples that every impact is read from on one side of it, outwards: (impacts, READ), then −1."""
+    out = []
     for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True):
-        sides = [_state_beside(recording, smooth, flight, axis, apart, near, e, s, way, noise) for way in (-1, 1)]
-        both = [one for one in sides if one is not None]
-        if len(both) < 2:
-            continue
-        (q0, v0, a0, error0), (q1, v1, a1, error1) = both
-        when = np.clip(-(q1 - q0) / (v1 - v0 if v1 != v0 else 1.0), -2 * recording.dt, 2 * recording.dt)
-        place = q0 + v0 * when + 0.5 * a0 * when**2
-        rows.append((e, s, v0 + a0 * when, v1 + a1 * when, place, np.hypot(error0, error1) / np.sqrt(2)))
-    columns = np.array(rows, float).reshape(-1, 6).T
-    return Impacts(columns[0].astype(int), columns[1].astype(int), *columns[2:])
+        first = s - BESIDE if way < 0 else s + 1 + BESIDE
+        stop = max(first - READ, -1) if way < 0 else min(first + READ, usable.shape[1])
+        run, away = np.full(READ, -1), False
+        for i, k in enumerate(range(first, stop, way)):
+            if not usable[e, k] or (away and near[e, k]):
+                break
+            away = away or not near[e, k]
+            run[i] = k
+        out.append(run if away else np.full(READ, -1))
+    return out
 
 
-def _state_beside(recording, smooth, flight, axis: int, apart, near, e: int, s: int, way: int, noise: float):
-    """Position, velocity, acceleration and the velocity's error half a step from an impact, on one side of it."""
-    dt = recording.dt
-    first = s - 2 if way < 0 else s + 3  # the samples next to an impact may be touched by it
-    inside = range(first, max(first - READ, -1), -1) if way < 0 else range(first, min(first + READ, apart.shape[1]))
-    run, away = [], False
-    for k in inside:
-        back = away and near[e, k]
-        if back or not apart[e, k] or not np.isfinite(recording.positions[e, k]).all():
-            break
-        away = away or not near[e, k]
-        run.append(k)
-    if len(run) < FEWEST_READ or not away:
-        return None
-    run = np.array(run)
-    rate = flight.acceleration(
-        0, smooth.position[e, run], smooth.velocity[e, run],
-        recording.actions[e, np.clip(run, 0, recording.actions.shape[1] - 1)],
-    )[:, axis]  # fmt: skip
-    times = (run - (s + 0.5)) * dt
-    # Acceleration varies little over these samples: its integral twice over, from the impact out.
-    own = np.concatenate([[rate[0]], rate])
-    grid = np.concatenate([[0.0], times])
-    speed = np.concatenate([[0.0], np.cumsum(0.5 * (own[1:] + own[:-1]) * np.diff(grid))])
-    moved = np.cumsum(0.5 * (speed[1:] + speed[:-1]) * np.diff(grid) - np.diff(own) * np.diff(grid) ** 2 / 12)
-    columns = np.stack([np.ones(len(run)), times], 1)
-    fit = np.linalg.pinv(columns)
-    q, v = fit @ (recording.positions[e, run, axis] - moved)
-    return q, v, rate[0], noise * float(np.linalg.norm(fit[1]))
+def _state_at(recording: Recording, flight: AnyLaw, episode, sample, run: np.ndarray, way: int):
+    """Positions, velocities and accelerations at the middle of every impact's interval, on one side of it, and what a
+    position's noise leaves in a velocity: the flight through the samples of `run`, by Gauss and Newton.
+    """
+    n, dt, seen = recording.positions.shape[-1], recording.dt, run >= 0
+    there = np.where(seen[..., None], recording.positions[episode[:, None], run], 0.0)
+    columns = np.stack([np.ones(READ), way * dt * (BESIDE + 0.5 + np.arange(READ))], -1) * seen[..., None]
+    line = np.linalg.pinv(columns)
+    state = np.concatenate([*np.moveaxis(line @ there, 1, 0)], -1)
+    actions = [recording.actions[episode, _inside(sample + way * j, recording)] for j in range(BESIDE + READ)]
+    size = np.nanstd(recording.positions, (0, 1))
+    nudge = 1e-4 * np.concatenate([size, size / (READ * dt)])
+    with np.errstate(all="ignore"):  # a law may lose its way; its impacts are then not read
+        for _ in range(FITS):
+            tried = state + np.concatenate([np.zeros((1, 2 * n)), np.diag(nudge)])[:, None]
+            paths = _flown(flight, tried, actions, way * dt) * seen[..., None]
+            slopes = np.moveaxis(paths[1:] - paths[0], 0, -1).reshape(len(run), -1, 2 * n)
+            left = (there - paths[0]).reshape(len(run), -1, 1)
+            lost = ~(np.isfinite(slopes).all((1, 2)) & np.isfinite(left).all((1, 2)))
+            slopes[lost], left[lost] = 0.0, np.nan
+            state = state + (np.linalg.pinv(slopes) @ left)[..., 0] * nudge
+        rate = flight.acceleration(0, state[:, :n], state[:, n:], actions[0])
+    return state[:, :n], state[:, n:], rate, np.linalg.norm(line[:, 1], axis=-1)
+
+
+def _inside(sample: np.ndarray, recording: Recording) -> np.ndarray:
+    return np.clip(sample, 0, recording.actions.shape[1] - 1)
+
+
+def _flown(flight: AnyLaw, states: np.ndarray, actions: list[np.ndarray], dt: float) -> np.ndarray:
+    """Positions at the samples that an impact is read from, flown from (tries, impacts, positions and velocities) with
+    inputs held: half a step, then whole ones. Backwards where `dt` is negative.
+    """
+    tries, impacts, n = states.shape[0], states.shape[1], states.shape[2] // 2
+    z, out = states.reshape(-1, 2 * n), []
+
+    def rate(z: np.ndarray, action: np.ndarray) -> np.ndarray:
+        return np.concatenate([z[:, n:], flight.acceleration(0, z[:, :n], z[:, n:], action)], -1)
+
+    for j, action in enumerate(actions):
+        held, h = np.tile(action, (tries, 1)), dt if j else 0.5 * dt
+        first = rate(z, held)
+        second = rate(z + 0.5 * h * first, held)
+        third = rate(z + 0.5 * h * second, held)
+        z = z + h / 6 * (first + 2 * second + 2 * third + rate(z + h * third, held))
+        if j >= BESIDE:
+            out.append(z[:, :n].reshape(tries, impacts, n))
+    return np.stack(out, 2)
 
 
 def _toward(found: Impacts, sign: float) -> np.ndarray:
-    """The impacts that stop a motion one way; something that is merely lifted off, or let go, is none."""
-    stopped = sign * (found.after - found.before) < 0
+    """The impacts that stop a motion one way; what is merely lifted off, let go or slowed down is none."""
+    stopped = sign * found.after < 0.5 * sign * found.before
     return (sign * found.before > 3 * found.error) & stopped & np.isfinite(found.after)
 
 

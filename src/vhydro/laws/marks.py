@@ -5,18 +5,24 @@ from dataclasses import replace
 import numpy as np
 
 from vhydro.lagrangian import Inertia, Lagrangian
-from vhydro.laws.as_model import Circumstances
+from vhydro.laws.as_model import Circumstances, contacts
 from vhydro.laws.estimate import Estimate, first_states
-from vhydro.laws.form import Form
+from vhydro.laws.form import Form, is_kinetic
 from vhydro.laws.guards import Sorted, directions, labels, run_lengths
 from vhydro.laws.held_out import FURTHER_EXCESS, MOST_EXCESS, NOT_REFINED, Horizon, predicted
 from vhydro.laws.lagrange_law import AnyLaw
+from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
 from vhydro.laws.tracks import Tracks
+from vhydro.library import Penetration
 
 FEWEST_SAMPLES = 30  # of a mode, for its law to be sought
 SHORTEST_CONTACT = 2.5  # samples: a spring whose contact is shorter leaves no trace between two of them
+RIGID = 1.5  # samples: of a spring that throws things back faster nothing is seen but the velocity that has jumped
 FEWEST_CONTACTS = 2
+DECIDED = 5.0  # standard errors of a term in a law not fitted to positions, which noise bends by more than they say …
+DECIDED_BY_SOME = 10.0  # … and in one fitted to what could be followed, where something could not
+IMPACTS = "an impact, whose restitution `vhydro laws find` or `impact_law` finds"
 MISSPECIFIED = 1.05  # χ² above which sensor noise does not explain the misfit
 VAGUE = 0.5  # relative standard error of a law's leading coefficient beyond which it is not identified
 NEGATIVE = 3.0  # standard errors below 0, beyond which a friction is not merely noise
@@ -184,7 +190,10 @@ def problems_of(found: Estimate, tracks: Tracks, problem: Problem, shortest: int
     lacking = found.set_aside > SET_ASIDE * max(found.windows, 1)
     errors = np.sqrt(np.diag(found.covariance))
     for mode in range(len(problem.modes)):
-        count = int((now == mode).sum())
+        count, runs = int((now == mode).sum()), run_lengths(now == mode)
+        if mode != form.base and len(runs) >= FEWEST_CONTACTS and np.median(runs) < SHORTEST_CONTACT:
+            yield mode, f"{len(runs)} contacts of {np.median(runs):g} samples are too short for a spring: {IMPACTS}"
+            continue
         if count < FEWEST_SAMPLES:
             yield mode, f"only {count} samples, {FEWEST_SAMPLES} are needed"
             continue
@@ -194,11 +203,9 @@ def problems_of(found: Estimate, tracks: Tracks, problem: Problem, shortest: int
             yield mode, "neither a surface nor a direction of motion tells it from the other modes"
             continue
         block = next((b for b, x in enumerate(form.blocks) if x.mode == mode), -1)
-        if block >= 0 and form.blocks[block].guard is not None:
-            runs = run_lengths(now == mode)
-            if len(runs) < FEWEST_CONTACTS or np.median(runs) < SHORTEST_CONTACT:
-                yield mode, f"{len(runs)} contacts of {np.median(runs):g} samples are too few or too short"
-                continue
+        if block >= 0 and form.blocks[block].guard is not None and len(runs) < FEWEST_CONTACTS:
+            yield mode, f"{len(runs)} contact is too few"
+            continue
         vague = (_vague_equations if isinstance(form, Lagrangian) else _vague)(found, errors, block)
         if vague:
             yield mode, vague
@@ -206,6 +213,56 @@ def problems_of(found: Estimate, tracks: Tracks, problem: Problem, shortest: int
             yield mode, f"{found.set_aside} of {found.windows} windows could not be followed"
         elif found.stopped_at == shortest:
             yield mode, f"nothing longer than windows of {shortest} samples could be followed"
+
+
+def rigid(law: AnyLaw):
+    """Every mode whose spring would throw things back between two samples: its stiffness cannot have been seen."""
+    seen = law.circumstances
+    if seen is None:
+        return
+    for mode, guard, _ in contacts(law):
+        speed, mass = seen.velocity_spread[guard.axis], _mass(law, guard.axis)
+        depths = [(p * mass * speed**2 / (2 * c)) ** (1 / p) for p, c in _springs(law, mode) if c * mass > 0]
+        lasts = 3 * min(depths, default=np.inf) / (speed * seen.dt)  # samples in and out again, whatever the power
+        if lasts < RIGID:
+            yield (
+                mode,
+                f"its spring would throw things back within {lasts:.2g} samples, too fast to be seen: {IMPACTS}",
+            )
+
+
+def undecided(law: AnyLaw, set_aside: int):
+    """Every mode with a term that may as well not be there: of a law not fitted to positions, whose terms noise
+    bends, or from whose windows some were set aside, which may have bent the rest.
+    """
+    enough = DECIDED if law.chi_square is None else DECIDED_BY_SOME
+    for mode in range(len(law.modes)) if law.chi_square is None or set_aside else ():
+        if isinstance(law, Law):
+            found = {t.text(law.coordinates): n for t, n in law.energy(mode).items()}
+        else:
+            found = {name: n for name, n in law.terms(mode).items() if name != "place"}
+        doubtful = {name: n for name, n in found.items() if abs(n.value) < enough * n.error}
+        if doubtful:
+            name, n = min(doubtful.items(), key=lambda one: abs(one[1].value) / one[1].error)
+            yield mode, f"whether it has {name!r} is not decided: {n.value:.3g} ± {n.error:.2g}"
+
+
+def _mass(law: AnyLaw, axis: int) -> float:
+    """The mass along a position where things usually are; below 0 where the law has none."""
+    if isinstance(law, Law):
+        energy, p = law.energy(law.form.base), law.positions + axis
+        inverse = sum(2 * n.value for t, n in energy.items() if is_kinetic(t) and t.powers[p] == 2)
+        return 1 / inverse if inverse else -1.0
+    assert law.circumstances is not None  # no law is judged without what it was found in
+    return float(law.form.mass_matrix(law.theta, law.circumstances.position_mean)[axis][axis])
+
+
+def _springs(law: AnyLaw, mode: int) -> list[tuple[int, float]]:
+    """The springs of a contact: the power p and the coefficient c of an energy c x^p / p."""
+    if isinstance(law, Law):
+        return [(t.power, n.value) for t, n in law.energy(mode).items() if isinstance(t, Penetration)]
+    block = law.contact(mode)
+    return [] if block is None else [(2, float(law.theta[i])) for i in law.form.of("stiffness", block)]
 
 
 def positive_masses(form: Lagrangian, theta: np.ndarray, tracks: Tracks) -> bool:

@@ -11,7 +11,9 @@ import numpy as np
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.laws.as_model import surfaces
+from vhydro.laws.bounces import ImpactLaw
 from vhydro.laws.chain import ChainConfig, FoundModes, episodes_of, evidence_per_value, find_modes, law_of_modes
+from vhydro.laws.impacts import impact_law
 from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
 from vhydro.laws.problem import Problem, candidates
 from vhydro.laws.recording import Recording
@@ -245,6 +247,28 @@ def mechanics_laws(
     chosen = estimator or ("lagrange" if isinstance(law, LagrangeLaw) else config.estimator)
     config = replace(config, estimator=cast(Estimator, chosen))
     return recover(recording, mechanics_problem(view, episodes[0], law.modes), config)
+
+
+def rigid_law(
+    view: MechanicsView,
+    episodes: Sequence[Episode],
+    law: AnyLaw | None,
+    config: LawsConfig = LawsConfig(),  # noqa: B008
+) -> ImpactLaw | None:
+    """The law with impacts instead of contacts that no law could follow (`law` is the one that was tried, if there is
+    one); None where some could be followed, or where impacts do not explain the logs either.
+    """
+    if law is not None:
+        doubtful = {mode for mode, _ in law.problems} - {law.form.base}
+        if not doubtful or len(doubtful) < len(law.modes) - 1:
+            return None
+    recording, problem = recorded(episodes, view)
+    chosen = replace(config, estimator="lagrange" if isinstance(law, LagrangeLaw) else "shooting")
+    try:
+        found = impact_law(recording, problem, chosen)
+    except (ValueError, np.linalg.LinAlgError):
+        return None
+    return found if found.bounces and not found.problems else None
 
 
 def _named(law: AnyLaw) -> AnyLaw:

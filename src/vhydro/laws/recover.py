@@ -23,7 +23,9 @@ from vhydro.laws.marks import (
     notes_of,
     positive_masses,
     problems_of,
+    rigid,
     uncertain,
+    undecided,
     unpredicted,
     without_giving_friction,
     without_negative_friction,
@@ -172,7 +174,10 @@ def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig
         horizons = held_out_horizons(found, tracks, len(problem.modes))
         doubts += unpredicted(found, horizons, doubts, problem)
     law = _unmarked(found, theta, tracks, problem, config.estimator, sorted_modes)
+    impacts = dict(rigid(law))  # what else is doubtful in such a mode comes of it
+    doubts = [*impacts.items(), *(d for d in doubts if d[0] not in impacts)]
     doubts += uncertain(law, found, tracks, doubts)
+    doubts += [(mode, why) for mode, why in undecided(law, found.set_aside) if mode not in {m for m, _ in doubts}]
     doubts = [*dict.fromkeys((*doubts, *inherited(found, doubts, problem)))]
     return replace(law, problems=tuple(doubts), held_out=horizons)
 

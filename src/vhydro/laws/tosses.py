@@ -78,12 +78,7 @@ def impact_constants(law: ImpactLaw) -> dict[str, Constant]:
     for axis, name in enumerate(law.flight.coordinates[:n]):
         unit = law.flight.units[axis]
         out[f"acceleration along {name}"] = Constant(*at_rest(law, axis), f"{unit}/s²" if unit else "")
-    for bounce in law.bounces:
-        name, unit = law.flight.coordinates[bounce.axis], law.flight.units[bounce.axis]
-        what = f"{'floor' if bounce.side == 'below' else 'ceiling'} along {name}"
-        out[f"restitution of {what}"] = Constant(float(bounce.restitution.value), float(bounce.restitution.error), "1")
-        out[f"place of {what}"] = Constant(float(bounce.place.value), float(bounce.place.error), unit)
-    return out
+    return out | law.surfaces
 
 
 def at_rest(law: ImpactLaw, axis: int) -> tuple[float, float]:
