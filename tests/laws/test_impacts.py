@@ -58,6 +58,17 @@ def test_fast_bounces_are_found_and_nothing_far_from_the_floor_is():
     assert (np.abs(found.place) < 0.02).mean() > 0.95
 
 
+@pytest.mark.parametrize(("noise", "missing"), [(0.01, 0.2), (0.05, 0.0)])
+def test_bounces_are_found_through_gaps_and_noise(noise, missing):
+    truth, _ = thrown()
+    y, random = truth.states[..., :1], np.random.default_rng(3)
+    seen = y + noise * y.std() * random.standard_normal(y.shape)
+    seen[random.random(y.shape[:2]) < missing] = np.nan
+    law = impact_law(Recording(seen, truth.actions, np.ones((*y.shape[:2], 1)), DT), problem(), CONFIG)
+    (floor,) = law.bounces
+    assert floor.restitution.value == pytest.approx(BALL.restitution, abs=5 * floor.restitution.error + 1e-3)
+
+
 def test_restitution_floor_and_gravity():
     law = ball_law()
     (floor,) = law.bounces

@@ -20,8 +20,9 @@ from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig, recover, refuse_unfit
 from vhydro.laws.smoothing import sensor_noise
 
-EACH_SIDE = (8, 12)  # samples of a parabola: where noise is small, and where it is not
-QUIET = 0.004  # of a position's spread: noise that counts as small
+EACH_SIDE = (8, 12, 20)  # samples of a parabola: where noise is small, where it is not, and where it is large
+SEEN = 0.6  # of them that have to be
+QUIET, LOUD = 0.004, 0.02  # of a position's spread: noise that counts as small, and as large
 SURE = 7.0  # standard deviations of a velocity's jump
 READ = 16  # samples on each side that an impact is read from …
 FEWEST_READ = 6  # … and the fewest
@@ -91,13 +92,13 @@ def found_impacts(track: np.ndarray, dt: float) -> Impacts:
     """Where the velocity of a coordinate (episodes, times) jumps by more than noise explains."""
     noise = float(sensor_noise(track[..., None])[0])
     spread = float(np.nanstd(track))
-    side = EACH_SIDE[0] if noise < QUIET * spread else EACH_SIDE[1]
+    side = EACH_SIDE[int(noise >= QUIET * spread) + int(noise >= LOUD * spread)]
     left, right, gain = _one_sided(track, dt, side)
-    jump = np.abs(right[..., 1] - left[..., 1]) / np.sqrt(2)
+    jump = np.abs(right[..., 1] - left[..., 1])
     # Where noise is small, parabolas leave more than it: what they leave in most places is no impact either.
-    usual = 1.4826 * float(np.nanmedian(jump)) if np.isfinite(jump).any() else 0.0
-    error = max(noise * gain, usual, 1e-12 * spread / dt)
-    size = jump / error
+    usual = 1.4826 * float(np.nanmedian(jump)) / np.sqrt(2) if np.isfinite(jump).any() else 0.0
+    error = np.maximum(noise * gain / np.sqrt(2), max(usual, 1e-12 * spread / dt))
+    size = jump / (np.sqrt(2) * error)
     size = np.where(np.isfinite(size), size, 0.0)
     episode, sample = np.nonzero((size > SURE) & (size >= _largest_near(size, side)))
     a, b = left[episode, sample], right[episode, sample]
@@ -106,21 +107,43 @@ def found_impacts(track: np.ndarray, dt: float) -> Impacts:
     when = np.clip(-(b[:, 0] - a[:, 0]) / gap, -1.5 * dt, 1.5 * dt)
     before, after = (x[:, 1] + 2 * x[:, 2] * when for x in (a, b))
     place = a[:, 0] + a[:, 1] * when + a[:, 2] * when**2
-    return Impacts(episode, sample, before, after, place, np.full(len(episode), error))
+    return Impacts(episode, sample, before, after, place, error[episode, sample])
 
 
-def _one_sided(track: np.ndarray, dt: float, side: int) -> tuple[np.ndarray, np.ndarray, float]:
+def _one_sided(track: np.ndarray, dt: float, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Parabolas through the samples before and after the middle of every interval: (episodes, times, 3), and how much
-    noise they leave in a velocity. Counted from that middle; NaN where something is hidden.
+    noise they leave in the difference of their velocities: (episodes, times). Counted from that middle; NaN where too
+    few samples are seen.
     """
-    times = (np.arange(side) + 0.5) * dt
-    fit = np.linalg.pinv(np.stack([np.ones(side), times, times**2], 1))
-    windows = np.lib.stride_tricks.sliding_window_view(track, side, axis=1)
-    left, right = np.full((*track.shape, 3), np.nan), np.full((*track.shape, 3), np.nan)
-    mirrored = fit * np.array([1.0, -1.0, 1.0])[:, None]
-    left[:, side - 1 :] = windows[..., ::-1] @ mirrored.T
-    right[:, : track.shape[1] - side] = (windows @ fit.T)[:, 1:]
-    return left, right, float(np.linalg.norm(fit[1]))
+    seen, length = np.isfinite(track), track.shape[1]
+    windows = np.lib.stride_tricks.sliding_window_view(np.where(seen, track, 0.0), side, axis=1)
+    masks = np.lib.stride_tricks.sliding_window_view(seen * 1.0, side, axis=1)
+    left, right = np.full((*track.shape, 4), np.nan), np.full((*track.shape, 4), np.nan)
+    left[:, side - 1 :] = _parabolas(windows[..., ::-1], masks[..., ::-1], -dt)
+    right[:, : length - side] = _parabolas(windows, masks, dt)[:, 1:]
+    return left[..., :3], right[..., :3], np.sqrt(left[..., 3] + right[..., 3])
+
+
+def _parabolas(values: np.ndarray, seen: np.ndarray, dt: float) -> np.ndarray:
+    """Parabolas from half a step on, by least squares: three coefficients and the variance that unit noise leaves in
+    the second; NaN where too few samples are seen. Both arrays are (…, samples).
+    """
+    side = values.shape[-1]
+    times = (np.arange(side) + 0.5) / side
+    whole = np.linalg.pinv(np.stack([np.ones(side), times, times**2], 1))
+    unit = 1 / (side * dt)
+    scale = np.array([1.0, unit, unit**2, unit**2])
+    out = np.concatenate([values @ whole.T, np.full((*values.shape[:-1], 1), whole[1] @ whole[1])], -1)
+    gaps = ~(seen.all(-1))
+    if gaps.any():
+        mask = seen[gaps]
+        normal = (mask @ (times[:, None] ** np.arange(5)))[:, np.arange(3)[:, None] + np.arange(3)]
+        enough = mask.sum(1) >= SEEN * side
+        inverse = np.linalg.inv(np.where(enough[:, None, None], normal, np.eye(3)))
+        fit = inverse @ ((values[gaps] * mask) @ (times[:, None] ** np.arange(3)))[..., None]
+        some = np.concatenate([fit[..., 0], inverse[:, 1, 1:2]], -1)
+        out[gaps] = np.where(enough[:, None], some, np.nan)
+    return out * scale
 
 
 def _largest_near(size: np.ndarray, side: int) -> np.ndarray:
@@ -172,8 +195,8 @@ def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int,
     `apart` are samples beside no impact, `near` those so near a surface that small bounces go unseen: there a flight
     counts only as far as it leads away.
     """
-    usable = apart & np.isfinite(recording.positions).all(-1)
-    ways = (_runs(found, usable, near, way) for way in (-1, 1))
+    seen = np.isfinite(recording.positions).all(-1)
+    ways = (_runs(found, apart, seen, near, way) for way in (-1, 1))
     runs = [np.array(r, int).reshape(-1, READ) for r in ways]
     both = ((runs[0] >= 0).sum(1) >= FEWEST_READ) & ((runs[1] >= 0).sum(1) >= FEWEST_READ)
     if not both.any():
@@ -193,18 +216,18 @@ def _read_again(found: Impacts, recording: Recording, flight: AnyLaw, axis: int,
     return Impacts(*(x[followed] for x in read))
 
 
-def _runs(found: Impacts, usable: np.ndarray, near: np.ndarray, way: int) -> list[np.ndarray]:
-    """The samples that every impact is read from on one side of it, outwards: (impacts, READ), then −1."""
+def _runs(found: Impacts, apart, seen, near, way: int) -> list[np.ndarray]:
+    """The samples that every impact is read from on one side of it, outwards: (impacts, READ), −1 where none is."""
     out = []
     for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True):
         first = s - BESIDE if way < 0 else s + 1 + BESIDE
-        stop = max(first - READ, -1) if way < 0 else min(first + READ, usable.shape[1])
+        stop = max(first - READ, -1) if way < 0 else min(first + READ, apart.shape[1])
         run, away = np.full(READ, -1), False
         for i, k in enumerate(range(first, stop, way)):
-            if not usable[e, k] or (away and near[e, k]):
+            if not apart[e, k] or (away and near[e, k]):
                 break
             away = away or not near[e, k]
-            run[i] = k
+            run[i] = k if seen[e, k] else -1
         out.append(run if away else np.full(READ, -1))
     return out
 
