@@ -22,7 +22,7 @@ from vhydro.laws.writing import text
 from vhydro.usage import UsageError, at_least, refuse_unknown
 from vhydro_audits.baselines.sindy import Method, sindy
 from vhydro_audits.grid import Group, run_grid
-from vhydro_audits.laws_new import NEW, NEW_METHODS, new_keys, new_work
+from vhydro_audits.laws_new import NEW, new_keys, new_methods, new_work
 from vhydro_audits.laws_theorem import theorem_of
 from vhydro_audits.laws_truth import (
     SYSTEMS,
@@ -114,7 +114,7 @@ def groups(config: LawsAuditConfig, methods: tuple[str, ...]) -> list[Group]:
         cells = tuple(FAMILY | key | {"condition": condition(key), "method": m} for m in methods)
         out.append(Group(key, cells))
     for key in new_keys(config.seeds, config.new, quick=config.quick):
-        cells = tuple(NEW | key | {"condition": condition(key), "method": m} for m in methods if m in NEW_METHODS)
+        cells = tuple(NEW | key | {"condition": condition(key), "method": m} for m in new_methods(key, methods))
         out.append(Group(key, cells))
     return out
 

@@ -24,6 +24,7 @@ SYSTEMS = {
     "pendulum": systems.Pendulum(),
     "pushing": systems.Pushing(),
 }
+DERIVED = ("restitution", "friction of ")  # of other constants; the mode that the latter names hangs on the base mode
 GUARDS: dict[str, dict[int, Guard | None]] = {
     "puck": {1: Guard(0, "below"), 2: Guard(0, "above")},
     "block": {2: None},
@@ -174,11 +175,7 @@ def scored(answer: Answer, task: str, seed: int, steps: int, dt: float) -> dict[
         out["coefficient_error"] = float(np.mean([_relative(t, found) for t, found in pairs]))
         out["terms"] = _terms(task, law, truth, answer.coefficients)
     if answer.constants is not None:
-        true = {
-            k: v
-            for k, v in constants(true_law(task)).items()
-            if abs(v.value) > 1e-9 and not k.startswith("restitution")
-        }
+        true = {k: v for k, v in constants(true_law(task)).items() if abs(v.value) > 1e-9 and not k.startswith(DERIVED)}
         off = [abs(answer.constants.get(k, (np.inf,))[0] - v.value) / abs(v.value) for k, v in true.items()]
         # A constant that was not found, or found with the wrong sign or size, is wholly wrong: an error of 1.
         out["physical_constant_error"] = float(np.mean(np.minimum(off, 1.0)))
