@@ -107,7 +107,9 @@ def test_a_sample_is_cut_into_contacts(model, logs, tmp_path):
         assert log["touching"][0]["is"] == "nothing touches"
         assert log["touching"][1]["is"].startswith("the hand on peg")
     with (tmp_path / "out" / "segments.csv").open(encoding="utf-8") as file:
-        assert len(list(csv.DictReader(file))) == sum(map(len, found))
+        told = [(int(row["mode"]), row["words"]) for row in csv.DictReader(file)]
+    assert len(told) == sum(map(len, found))
+    assert dict(told) == {mode: load(model).names[mode] for mode, _ in told}
     with np.load(tmp_path / "out" / "posteriors.npz") as arrays:
         rows = arrays["first_row"]
         assert arrays["path"].shape == (rows[-1],)

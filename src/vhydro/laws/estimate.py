@@ -292,8 +292,8 @@ def _rescued(shooter: Shooter, theta, support, starts, config: ShootingConfig) -
     fit = descended(kept, theta, active, starts)
     if not kept.used.any():
         raise ValueError(
-            "no stretch of the log could be followed by a law of its modes; expected motion that forces explain. What "
-            " bounces off hard things within a sample is found by `impact_law`."
+            "no stretch of the log could be followed by a law of its modes; expected motion that forces explain. "
+            "What bounces off hard things within a sample is found by `impact_law`."
         )
     for _ in range(2):
         again = started(shooter, fit.theta, fit.starts, steps=4)

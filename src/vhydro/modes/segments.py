@@ -93,7 +93,7 @@ def write_segments(
 ) -> tuple[Path, Path]:
     """The JSON and the CSV file `path_stem`.json and .csv, which now hold the segments of all named episodes.
 
-    The JSON also says what every mode means, where there are words, and how the path of each episode reads, where
+    Both say what every mode means, where there are words; the JSON also how the path of each episode reads, where
     readings are given. Both are written out before either takes the place of an older one.
     """
     if len(names) != len(episodes_segments) or len(set(names)) != len(names):
@@ -105,7 +105,7 @@ def write_segments(
     tables = {name: as_rows(segments, dt) for name, segments in zip(shown, episodes_segments, strict=True)}
     stem = Path(path_stem)
     files = stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.csv")
-    _write_together(dict(zip(files, (_json(tables, dt, words, readings), _csv(tables)), strict=True)))
+    _write_together(dict(zip(files, (_json(tables, dt, words, readings), _csv(tables, words)), strict=True)))
     return files
 
 
@@ -140,11 +140,14 @@ def _json(
     return json.dumps({"dt": dt, **known, "episodes": episodes}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _csv(tables: Mapping[str, list[dict[str, Any]]]) -> str:
+def _csv(tables: Mapping[str, list[dict[str, Any]]], words: Sequence[str]) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("episode", *COLUMNS))
-    writer.writerows((spreadsheet_text(name), *row.values()) for name, rows in tables.items() for row in rows)
+    writer.writerow(("episode", *COLUMNS, *(["words"] if words else [])))
+    for name, rows in tables.items():
+        for row in rows:
+            told = [spreadsheet_text(words[row["mode"]])] if words else []
+            writer.writerow((spreadsheet_text(name), *row.values(), *told))
     return text.getvalue()
 
 
