@@ -360,7 +360,7 @@ def removed(document, arrays):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (entry("version", 7), "written by a newer format 7; this version reads up to 6; upgrade vhydro"),
+        (entry("version", 8), "written by a newer format 8; this version reads up to 7; upgrade vhydro"),
         (entry("version", 0), "'version': 0"),
         (entry("version", True), "'version': True"),
         (entry("version", "1"), "'version': '1'"),
@@ -447,6 +447,17 @@ def test_equations_from_before_stribeck_friction_have_none(folder, modules):
         del node["fields"]["speed"]
     found = outcome(folder / "older", signed({**document, "version": 5}, arrays)).parts
     assert_same(found, {"flow": plain})
+    assert "differs in" in refusal(folder, signed(document, arrays))
+
+
+def test_a_bouncing_flow_from_before_bodies_met_has_walls_alone(folder, modules):
+    flow = modules["bouncing"]
+    save(folder / "now", flow=flow)
+    data = (folder / "now").read_bytes()
+    arrays, document = safetensors.numpy.load(data), document_of(data)
+    del document["nodes"]["flow"]["fields"]["others"]
+    found = outcome(folder / "older", signed({**document, "version": 6}, arrays)).parts
+    assert_same(found, {"flow": flow})
     assert "differs in" in refusal(folder, signed(document, arrays))
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vhydro.bouncing import Rebound, rebounded
-from vhydro.lagrangian import Lagrangian, follows
+from vhydro.lagrangian import Lagrangian, Surface, follows, impulse_along
 from vhydro.library import Library, Monomial, values
 from vhydro.network import Network
 from vhydro.small import matvec, over, pick, product, stacked
@@ -125,9 +125,9 @@ class PortHamiltonianFlow(eqx.Module):
         """How far a unit of each input moves every mode in one step, to first order."""
         return self.port * dt
 
-    def pushed(self, axis: int, z: Float[Array, "latent *particles"]) -> tuple[float, ...]:
-        """How all momenta follow an impulse that changes one of them by 1."""
-        return tuple(float(i == axis) for i in range(z.shape[0] // 2))
+    def pushed(self, surface: Surface, z: Float[Array, "latent *particles"]) -> tuple[float, ...]:
+        """How all momenta follow an impulse of one along a surface."""
+        return impulse_along(surface, z.shape[0] // 2)
 
     @property
     def affine(self) -> bool:
@@ -230,10 +230,10 @@ class MechanicalFlow(eqx.Module):
         """About how far a unit of each input moves every mode in one step."""
         return self.port * dt
 
-    def pushed(self, axis: int, z: Float[Array, "latent *particles"]) -> tuple[Array, ...]:
-        """How all velocities follow an impulse along a position that changes its own velocity by 1."""
+    def pushed(self, surface: Surface, z: Float[Array, "latent *particles"]) -> tuple[Array, ...]:
+        """How all velocities follow an impulse of one along a surface."""
         n = self.equations.positions
-        return follows(self.equations, tuple(self.parameters), tuple(z[:n]), axis)
+        return follows(self.equations, tuple(self.parameters), tuple(z[:n]), surface)
 
     @property
     def affine(self) -> bool:
@@ -243,7 +243,8 @@ class MechanicalFlow(eqx.Module):
 class BouncingFlow(eqx.Module):
     """A flow in some of whose modes z bounces off a surface within the step; where it meets none it flies on.
 
-    `axes` says of every mode along which position its surface lies, −1 of one without.
+    `axes` says of every mode along which position its surface lies, −1 of one without; `others` which position is taken
+    off, −1 where none is.
     """
 
     flight: PortHamiltonianFlow | MechanicalFlow
@@ -253,6 +254,7 @@ class BouncingFlow(eqx.Module):
     light: Float[Array, "positions"]  # what turns the second half of z into velocities
     axes: tuple[int, ...] = eqx.field(static=True)
     signs: tuple[float, ...] = eqx.field(static=True)  # 1 of a ceiling, −1 of a floor
+    others: tuple[int, ...] = eqx.field(static=True, default=())  # empty: of no mode one is
 
     @property
     def port(self) -> Float[Array, "modes latent inputs"]:
@@ -271,9 +273,11 @@ class BouncingFlow(eqx.Module):
         axis = self.axes[mode]
         if axis < 0:
             return flown
-        surface = Rebound(axis, self.signs[mode], self.place[mode], self.restitution[mode], self.slow[mode])
-        pushed = self.flight.pushed(axis, flown)
-        return stacked(rebounded(surface, self.light[axis], pushed, tuple(start), tuple(flown), dt))
+        other = self.others[mode] if self.others else -1
+        surface = Surface(axis, "above" if self.signs[mode] > 0 else "below", None if other < 0 else other)
+        rebound = Rebound(surface, self.place[mode], self.restitution[mode], self.slow[mode])
+        pushed = self.flight.pushed(surface, flown)
+        return stacked(rebounded(rebound, tuple(self.light), pushed, tuple(start), tuple(flown), dt))
 
     def step(
         self, starts: Float[Array, "modes latent *particles"], action: Float[Array, "inputs ..."], dt: Float[Array, ""]

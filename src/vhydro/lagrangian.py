@@ -108,6 +108,11 @@ class Surface:
         return ((self.axis, 1.0),) if self.other is None else ((self.axis, 1.0), (self.other, -1.0))
 
 
+def impulse_along(surface: Surface, positions: int) -> tuple[float, ...]:
+    """An impulse of one along a surface: what it is on every position."""
+    return tuple(dict(surface.weights).get(i, 0.0) for i in range(positions))
+
+
 @dataclass(frozen=True)
 class Reversal:
     """Where a velocity, or the difference of two, changes its sign."""
@@ -411,8 +416,7 @@ def solved(matrix: list[list[Any]], right: list[Any]) -> list[Any]:
     return out
 
 
-def follows(form: Lagrangian, theta: Columns, q: Columns, axis: int) -> tuple[Any, ...]:
-    """How all velocities follow an impulse along one position, in units of what it does to that one's own."""
-    unit = [0.0 * q[0] + float(i == axis) for i in range(form.positions)]
-    given = solved(form.mass_matrix(theta, q), unit)
-    return tuple(x / given[axis] for x in given)
+def follows(form: Lagrangian, theta: Columns, q: Columns, surface: Surface) -> tuple[Any, ...]:
+    """How all velocities follow an impulse of one along a surface."""
+    impulse = [0.0 * q[0] + x for x in impulse_along(surface, form.positions)]
+    return tuple(solved(form.mass_matrix(theta, q), impulse))

@@ -23,7 +23,7 @@ from jaxtyping import AbstractArray
 from vhydro import calibration, commanded, emission, flow, gap, lagrangian, library, model, network, proposal, sensors
 from vhydro.outputs import unfinished
 
-VERSION = 6  # of the format; raise it when a known class, its fields or the layout change
+VERSION = 7  # of the format; raise it when a known class, its fields or the layout change
 MODEL = model.HybridModel | model.ModeKernel | network.Network | gap.GapDrive | gap.Geometry | flow.Flow | flow.Reset
 SENSORS = emission.LinearEmission | emission.NetworkEmission | sensors.StudentEmission | sensors.RangeBearingEmission
 TERMS = library.Term | lagrangian.Lagrangian | lagrangian.LagrangeTerm | lagrangian.Shape | lagrangian.Surface
@@ -153,8 +153,9 @@ SINCE = {
     4: {"HybridModel": ("noise_lower", "outliers"), "LinearEmission": ("noise_lower",), "Calibration": ("episodes",)},
     5: {"HybridModel": ("roughness",)},
     6: {"Friction": ("speed",), "Lagrangian": ("remainder",)},
+    7: {"BouncingFlow": ("others",)},
 }
-EMPTY = {"remainder": {"tuple": []}}
+EMPTY = {"remainder": {"tuple": []}, "others": {"tuple": []}}
 # Of another form since a version: older files are read without it, and it is to be learned anew.
 ANEW = {"CommandedModel": 6}
 

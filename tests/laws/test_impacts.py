@@ -12,6 +12,7 @@ from vhydro import systems
 from vhydro.bouncing import Rebound, rebounded
 from vhydro.episodes import Channel, Episode
 from vhydro.filter import FilterSettings, filter_episodes
+from vhydro.lagrangian import Surface
 from vhydro.laws import ImpactLaw, Law, LawsConfig, Problem, Recording, impact_law, load_law, recover
 from vhydro.laws.constants import table
 from vhydro.laws.estimate import ShootingConfig
@@ -212,9 +213,9 @@ def test_no_bounce_wins_energy_where_inertia_couples(restitution):
         column = np.linalg.inv(mass)[1]
         q, v = generator.normal(size=3), generator.normal(size=3)
         q[1] = 0.5 * 0.01 * -v[1]  # half a step before the surface at 0
-        surface = Rebound(1, float(np.sign(v[1])), 0.0, restitution, 1e-9)
+        surface = Rebound(Surface(1, "above" if v[1] > 0 else "below"), 0.0, restitution, 1e-9)
         with jax.enable_x64(True):
-            out = rebounded(surface, 1.0, tuple(column / column[1]), (*q, *v), (*(q + 0.01 * v), *v), 0.01)
+            out = rebounded(surface, (1.0,) * 3, tuple(column), (*q, *v), (*(q + 0.01 * v), *v), 0.01)
         after = np.array(out[3:])
         before_energy, after_energy = v @ mass @ v, after @ mass @ after
         assert after[1] == pytest.approx(-restitution * v[1])

@@ -1,6 +1,7 @@
 """A law of flight and the surfaces it bounces off: read, simulated, kept in a file and used as a model."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,11 +13,11 @@ import numpy as np
 
 from vhydro.bouncing import Rebound, rebounded
 from vhydro.flow import BouncingFlow
-from vhydro.lagrangian import Lagrangian, follows
+from vhydro.lagrangian import Lagrangian, Surface, follows, impulse_along
 from vhydro.laws.as_model import circumstances, creeping, law_flow, masses, model_of_flow
 from vhydro.laws.constants import Constant, constants, lines, table
 from vhydro.laws.form import AnyForm
-from vhydro.laws.lagrange_law import AnyLaw
+from vhydro.laws.lagrange_law import AnyLaw, LagrangeLaw
 from vhydro.laws.law import Law, Number
 from vhydro.laws.shooting import step, substeps
 from vhydro.model import HybridModel, mode_kernel
@@ -31,7 +32,7 @@ MEETS = 8.0  # nats by which a surface that would be met speaks for its impact, 
 
 @dataclass(frozen=True)
 class Bounce:
-    """One surface that things bounce off: `v ← −restitution v` at its place."""
+    """One surface that things bounce off: `v ← −restitution v` at its place; relative v where two bodies meet."""
 
     axis: int
     side: str  # below: of a height a floor; above: a ceiling
@@ -41,17 +42,29 @@ class Bounce:
     middle_half: tuple[float, float]  # of single impacts' restitutions
     excess: float | None  # of held-out impacts' speeds, nine in ten, over what noise leaves; None: not checked
     problem: str = ""  # why it is not identified
+    other: int | None = None  # the position that is taken off, where two moving bodies meet
 
     @property
     def identified(self) -> bool:
         return not self.problem
 
     @property
+    def surface(self) -> Surface:
+        """Along what it lies, and on which side."""
+        return Surface(self.axis, "below" if self.side == "below" else "above", self.other)
+
+    @property
     def sign(self) -> float:
-        return -1.0 if self.side == "below" else 1.0
+        return self.surface.sign
+
+    def size(self, scales: Sequence[float] | np.ndarray) -> float:
+        """How much there is along it of what every position has by itself, such as noise."""
+        return float(np.sqrt(sum(scales[i] ** 2 for i, _ in self.surface.weights)))
 
     def kind(self, name: str) -> str:
         """What it is in words, along a position of this name."""
+        if self.other is not None:
+            return "impact"
         if re.split(r"[._ ]", name)[-1].lower() in HEIGHTS:
             return "floor" if self.side == "below" else "ceiling"
         return "lower wall" if self.side == "below" else "upper wall"
@@ -61,8 +74,8 @@ class Bounce:
 class ImpactLaw:
     """A law of flight and the surfaces it bounces off. Its modes are flight, then an impact with every surface.
 
-    An impact is frictionless: its impulse acts along the surface's own position, and where inertia couples the other
-    velocities follow it.
+    An impact is frictionless: its impulse acts along the surface's own position, or on two bodies that meet, on one
+    against the other. Where inertia couples the other velocities follow it.
     """
 
     flight: AnyLaw
@@ -86,12 +99,20 @@ class ImpactLaw:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        along = ["lowest point" if self.of_points else self.coordinates[b.axis] for b in self.bounces]
-        return (self.flight.modes[0], *(f"{self.kind(b)} along {a}" for b, a in zip(self.bounces, along, strict=True)))
+        return (self.flight.modes[0], *(self._name(b, "lowest point") for b in self.bounces))
 
     def kind(self, bounce: Bounce) -> str:
         """What a surface is, in words."""
         return bounce.kind("height" if self.of_points else self.coordinates[bounce.axis])
+
+    def _name(self, bounce: Bounce, point: str = "") -> str:
+        """What a surface is and along what, as no other of the law is called; `point` is what meets those of points."""
+        along = point if point and self.of_points else self.coordinates[bounce.axis]
+        if bounce.other is None:
+            return f"{self.kind(bounce)} along {along}"
+        both = [b.side for b in self.bounces if (b.axis, b.other) == (bounce.axis, bounce.other)]
+        which = f" from {bounce.side}" if len(both) > 1 else ""
+        return f"{self.kind(bounce)} of {along} and {self.coordinates[bounce.other]}{which}"
 
     @cached_property
     def problems(self) -> tuple[tuple[int, str], ...]:
@@ -114,7 +135,7 @@ class ImpactLaw:
         """Restitution and place of every surface."""
         out, units = {}, self.flight.units
         for k, b in enumerate(self.bounces, 1):
-            of = f"{self.kind(b)} along {self.coordinates[b.axis]}"
+            of = self._name(b)
             out[f"restitution of {of}"] = Constant(float(b.restitution.value), float(b.restitution.error), "1", (k,))
             out[f"place of {of}"] = Constant(float(b.place.value), float(b.place.error), units[b.axis], (k,))
         return out
@@ -136,12 +157,14 @@ class ImpactLaw:
         self._refuse_points()
         light = 1 / masses(self.flight)
         z = np.concatenate([np.asarray(start, float)[: self.positions], start[self.positions :] / light])
-        limits = tuple(self._slow) if slow is None else (float(slow),) * self.positions
-        axes, signs = tuple(b.axis for b in self.bounces), tuple(b.sign for b in self.bounces)
-        numbers = np.array([[b.place.value, b.restitution.value] for b in self.bounces]).reshape(-1, 2)
+        numbers = [
+            (b.place.value, b.restitution.value, b.size(self._slow) if slow is None else float(slow))
+            for b in self.bounces
+        ]
         with jax.enable_x64(True):
             path = _bounced_path(
-                self.flight.form, axes, signs, substeps, self.flight.theta, numbers, limits, light, z,
+                self.flight.form, tuple(b.surface for b in self.bounces), substeps, self.flight.theta,
+                np.array(numbers).reshape(-1, 3), light, z,
                 np.asarray(actions, float).reshape(-1, len(self.inputs)), dt,
             )  # fmt: skip
         return np.concatenate([z[None], path]) * np.concatenate([np.ones(self.positions), light])
@@ -176,12 +199,13 @@ class ImpactLaw:
         surfaces = [None, *self.bounces]
         arrays = [
             [0.0 if b is None else value(b) for b in surfaces]
-            for value in (lambda b: b.place.value, lambda b: b.restitution.value, lambda b: self._slow[b.axis])
+            for value in (lambda b: b.place.value, lambda b: b.restitution.value, lambda b: b.size(self._slow))
         ]
         bouncing = BouncingFlow(
             flow, *(jnp.asarray(x, jnp.float32) for x in (*arrays, 1 / masses(many))),
             axes=tuple(-1 if b is None else b.axis for b in surfaces),
             signs=tuple(1.0 if b is None else b.sign for b in surfaces),
+            others=tuple(-1 if b is None or b.other is None else b.other for b in surfaces),
         )  # fmt: skip
         kernel = mode_kernel(len(surfaces), stay=1 / len(surfaces), drive=self._meets(many)) if self.bounces else None
         return model_of_flow(many, bouncing, channels, kernel=kernel, shaken=self._spread_of_impacts(many))
@@ -191,9 +215,10 @@ class ImpactLaw:
         seen, n, modes = circumstances(law), self.positions, len(self.modes)
         slope, shift = np.zeros((modes, 2 * n + len(self.inputs))), np.zeros(modes)
         for k, b in enumerate(self.bounces, 1):
-            blur = max(seen.noise[b.axis], 1e-4 * seen.position_spread[b.axis])
-            slope[k, b.axis] = b.sign / blur
-            slope[k, n + b.axis] = b.sign * seen.dt / masses(law)[b.axis] / blur
+            blur = max(b.size(seen.noise), 1e-4 * b.size(seen.position_spread))
+            for axis, way in b.surface.weights:
+                slope[k, axis] = way * b.sign / blur
+                slope[k, n + axis] = way * b.sign * seen.dt / masses(law)[axis] / blur
             shift[k] = -b.sign * b.place.value / blur
         sure = np.diag([0.0, *([MEETS] * (modes - 1))])
         layers = [jnp.asarray(x, jnp.float32) for x in (slope, sure, shift, np.zeros(modes))]
@@ -205,7 +230,9 @@ class ImpactLaw:
         out = np.zeros((len(self.modes), 2 * n))
         for k, b in enumerate(self.bounces, 1):
             ratio = max((b.middle_half[1] - b.middle_half[0]) / 1.349, b.restitution.error)
-            out[k, n + b.axis] = ratio * masses(law)[b.axis] * seen.velocity_spread[b.axis]
+            shares = masses(law) * np.abs(share(law, b.surface, np.array(seen.position_mean)))
+            for axis, _ in b.surface.weights:
+                out[k, n + axis] = ratio * b.size(seen.velocity_spread) * shares[axis]
         return out
 
     def save(self, path: str | Path) -> None:
@@ -215,18 +242,29 @@ class ImpactLaw:
         write_whole(Path(path), law_text(self))
 
 
-@partial(jax.jit, static_argnames=("form", "axes", "signs", "substeps"))
-def _bounced_path(form: AnyForm, axes, signs, substeps: int, theta, numbers, slow, light, start, actions, dt):
+def share(law: AnyLaw, surface: Surface, q: np.ndarray) -> np.ndarray:
+    """How all velocities change at positions `q` where an impulse along a surface changes the one along it by 1."""
+    impulse = np.array(impulse_along(surface, law.positions))
+    coupled = isinstance(law, LagrangeLaw)
+    follow = np.linalg.solve(law.mass_matrix(q), impulse) if coupled else impulse / masses(law)
+    return follow / surface.along(follow)
+
+
+@partial(jax.jit, static_argnames=("form", "surfaces", "substeps"))
+def _bounced_path(form: AnyForm, surfaces, substeps: int, theta, numbers, light, start, actions, dt):
     """The states after every sample, each substep through at most one bounce off every surface."""
     n, h = form.positions, dt / substeps
 
     def one(z: tuple, action) -> tuple:
         now = step(form, theta, (0.0,) * len(form.blocks), z, action, h)
-        for k, (axis, sign) in enumerate(zip(axes, signs, strict=True)):
-            unit = [float(i == axis) for i in range(n)]
-            pushed = follows(form, theta, now[:n], axis) if isinstance(form, Lagrangian) else unit
-            surface = Rebound(axis, sign, numbers[k, 0], numbers[k, 1], slow[axis])
-            now = tuple(rebounded(surface, light[axis], pushed, z, now, h))
+        for surface, number in zip(surfaces, numbers, strict=True):
+            if isinstance(form, Lagrangian):
+                pushed = follows(form, theta, now[:n], surface)
+            else:
+                pushed = impulse_along(surface, n)
+            after = tuple(rebounded(Rebound(surface, *number), tuple(light), pushed, z, now, h))
+            # The next surface asks how flight accelerates, which is not what this one's impulse did.
+            z, now = tuple(x + b - a for x, a, b in zip(z, now, after, strict=True)), after
         return now
 
     def sample(z: tuple, action):
@@ -244,10 +282,13 @@ def bounces_text(law: ImpactLaw) -> str:
         low, high = b.restitution.interval
         reasons = "; ".join(why for m, why in law.problems if m == k)
         mark = f" (unidentified: {reasons})" if reasons else ""
-        what = f"{law.kind(b)} at {names[b.axis]} = {b.place.value:.5g}{mark}"
+        along = names[b.axis] if b.other is None else f"{names[b.axis]} − {names[b.other]}"
+        which = "" if b.other is None else f" of {names[b.axis]} and {names[b.other]}"
+        speed = "velocity" if b.other is None else "relative velocity"
+        what = f"{law.kind(b)}{which} at {along} = {b.place.value:.5g}{mark}"
         lines += [
             what,
-            f"  velocity ← −{b.restitution.value:.4g} velocity   [{low:.4g}, {high:.4g}], {b.impacts} impacts, "
+            f"  {speed} ← −{b.restitution.value:.4g} {speed}   [{low:.4g}, {high:.4g}], {b.impacts} impacts, "
             f"middle half {b.middle_half[0]:.3g} … {b.middle_half[1]:.3g}",
         ]
         if b.excess is not None:

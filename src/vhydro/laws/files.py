@@ -36,6 +36,8 @@ def impacts_of(document: dict) -> ImpactLaw:
     for b in law.bounces:
         if b.side not in ("below", "above") or not 0 <= b.axis < law.positions:
             raise ValueError(f"a surface at the {b.side!r} of position {b.axis}; the law has {law.positions}")
+        if b.other is not None and (b.other == b.axis or b.other not in range(law.positions)):
+            raise ValueError(f"an impact of positions {b.axis} and {b.other}; the law has {law.positions}")
     return law
 
 
