@@ -11,6 +11,7 @@ from known_tosses import tosses
 from vhydro.laws import LagrangeLaw, LawsConfig, Problem, Recording, candidates, recover, toss_law
 from vhydro.laws.estimate import Estimate, sorted_by_motion, weak_estimate
 from vhydro.laws.held_out import FURTHER_EXCESS, NOT_REFINED, Horizon
+from vhydro.laws.lagrange import LagrangeConfig
 from vhydro.laws.marks import (
     LEAST_SPREAD,
     UNSURE,
@@ -125,3 +126,26 @@ def test_a_mode_without_anything_of_its_own_shares_the_doubts_of_the_base(puck):
     ((mode, why),) = inherited(found, [(0, "its mass is vague")], problem)
     assert mode == 1
     assert "shares parameters with free" in why
+
+
+@pytest.mark.parametrize("masses", [None, np.array([np.nan, 0.6])])
+def test_a_position_without_force_or_mass_has_no_scale(masses):
+    """Two carts on springs of their own, one of them driven: of the other every number is known up to a factor."""
+    random, rows, dt = np.random.default_rng(0), 300, 0.01
+    t, waves = np.arange(rows) * dt, random.uniform(1, 6, (4, 3, 1))
+    force = 3 * np.sin(waves * t).sum(1)
+    q, v, path = 0.3 * random.standard_normal((4, 2)), 0.5 * random.standard_normal((4, 2)), []
+    for k in range(rows):
+        path.append(q)
+        for _ in range(20):
+            pushed = np.stack([force[:, k], np.zeros(4)], 1)
+            v = v + (pushed - [4.0, 5.0] * q - [0.3, 0.2] * v) / [1.0, 0.6] * dt / 20
+            q = q + v * dt / 20
+    seen = np.stack(path, 1) + 1e-4 * random.standard_normal((4, rows, 2))
+    names = ("x1", "x2", "p1", "p2"), ("m", "m", "kg m/s", "kg m/s"), ("force",), ("all",)
+    port = np.array([[0.0], [0.0], [1.0], [0.0]])
+    problem = Problem(*names, (), np.full(2, np.nan), port, masses=masses)
+    weak = LawsConfig(estimator="lagrange", lagrange=LagrangeConfig(refine=False))
+    law = recover(Recording(seen, force[:, :-1, None], np.ones((4, rows, 1)), dt), problem, weak)
+    told = [why for _, why in law.problems if why.startswith("nothing fixes the unit of force along x2")]
+    assert len(told) == (masses is None)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vhydro.lagrangian import Inertia, Lagrangian
+from vhydro.lagrangian import Friction, Inertia, LagrangeEntry, Lagrangian, Potential
 from vhydro.laws.as_model import Circumstances, contacts
 from vhydro.laws.estimate import Estimate, first_states
 from vhydro.laws.form import Form, is_kinetic
@@ -245,6 +245,43 @@ def undecided(law: AnyLaw, set_aside: int):
         if doubtful:
             name, n = min(doubtful.items(), key=lambda one: abs(one[1].value) / one[1].error)
             yield mode, f"whether it has {name!r} is not decided: {n.value:.3g} ± {n.error:.2g}"
+
+
+def unscaled(law: AnyLaw, tracks: Tracks):
+    """Every mode of a law in which nothing fixes the unit of force along some position: its inertia, springs and
+    friction are then known up to one factor. Positions that the law couples share what one of them has.
+    """
+    if isinstance(law, Law):
+        return  # each of its positions has something given, or it was refused
+    form, n = law.form, law.positions
+    group, fixed = list(range(n)), np.zeros(n, bool)
+    varies = np.ptp(np.nan_to_num(tracks.actions), axis=(0, 1)) > 0
+    for i, e in enumerate(form.entries):
+        axes = _axes(e, form)
+        if not (law.support[i] and law.theta[i] and axes):
+            continue
+        group = [group[axes[0]] if g in {group[a] for a in axes} else g for g in group]
+        given = not form.free[i] and e.kind in ("inertia", "friction")
+        fixed[axes[0]] |= given or (e.kind == "port" and not form.free[i] and varies[e.column])
+    known = {group[a] for a in np.flatnonzero(fixed).tolist()}
+    loose = [law.coordinates[a] for a in range(n) if group[a] not in known]
+    for mode in range(len(law.modes)) if loose else ():
+        if mode not in form.resting:
+            yield mode, f"nothing fixes the unit of force along {loose[0]}: give its mass, or a force on it that varies"
+
+
+def _axes(e: LagrangeEntry, form: Lagrangian) -> list[int]:
+    """The positions that an entry is of."""
+    if isinstance(e.term, Inertia):
+        return sorted({e.term.row, e.term.column})
+    if isinstance(e.term, Potential):
+        shape = e.term.shape
+        return [a for a, of in enumerate(zip(shape.powers, shape.along or shape.powers, strict=True)) if any(of)]
+    if isinstance(e.term, Friction):
+        return [a for a, _ in e.term.weights]
+    if e.block >= 0:
+        return [a for a, _ in form.blocks[e.block].guard.weights]
+    return [e.axis]
 
 
 def _mass(law: AnyLaw, axis: int) -> float:

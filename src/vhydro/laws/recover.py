@@ -27,6 +27,7 @@ from vhydro.laws.marks import (
     uncertain,
     undecided,
     unpredicted,
+    unscaled,
     without_giving_friction,
     without_negative_friction,
 )
@@ -175,7 +176,7 @@ def law_of(found: Estimate, tracks: Tracks, problem: Problem, config: LawsConfig
         doubts += unpredicted(found, horizons, doubts, problem)
     law = _unmarked(found, theta, tracks, problem, config.estimator, sorted_modes)
     impacts = dict(rigid(law))  # what else is doubtful in such a mode comes of it
-    doubts = [*impacts.items(), *(d for d in doubts if d[0] not in impacts)]
+    doubts = [*unscaled(law, tracks), *impacts.items(), *(d for d in doubts if d[0] not in impacts)]
     doubts += uncertain(law, found, tracks, doubts)
     doubts += [(mode, why) for mode, why in undecided(law, found.set_aside) if mode not in {m for m, _ in doubts}]
     doubts = [*dict.fromkeys((*doubts, *inherited(found, doubts, problem)))]
