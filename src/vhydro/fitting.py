@@ -36,6 +36,7 @@ FEWEST_ROWS = 5  # of a log that can be fitted to
 MOST_CALIBRATED = 40  # logs that intervals are calibrated with
 LARGEST_REFINED = 8  # coordinates of a model whose Gaussian branches are refined
 HELD_OUT = 0.2
+MOST_ROWS, STRETCH = 60_000, 1000  # rows that a law is found from where there are more, in stretches of so many
 WINDOW = 64  # rows of a training crop, where branches are followed
 # What a start knows for good.
 LOCKED = ("model.emission.matrix", "model.emission.offset", "model.flow")
@@ -113,7 +114,8 @@ def find_law(
     and calibrates a model to filter with. Where a wall is too stiff for its spring to be seen, the law of flight and
     the wall's restitution instead.
     """
-    division = _divided(_checked_logs(logs), HELD_OUT, seed)
+    some, note = _spread_out(_checked_logs(logs))
+    division = _divided(some, HELD_OUT, seed)
     chosen, _ = _view(view, division.train)
     if not isinstance(chosen, MechanicsView):
         raise ValueError(
@@ -121,15 +123,32 @@ def find_law(
             f"example {MechanicsView.example}."
         )
     _begin("finding modes and laws", None)
-    every = [*division.train, *division.validation]
+    every, law = [*division.train, *division.validation], None
     try:
         law = mechanics_start(chosen, *division, modes, seed=seed).law
     except ValueError:
         if (impacts := rigid_law(chosen, every, None)) is None:
             raise
-        return impacts
-    assert law is not None  # logs of positions and forces always start from one
-    return rigid_law(chosen, every, law) or law
+    else:
+        assert law is not None  # logs of positions and forces always start from one
+        impacts = rigid_law(chosen, every, law)
+    if impacts is not None:
+        return replace(impacts, flight=replace(impacts.flight, notes=(*impacts.flight.notes, *note)))
+    assert law is not None
+    return replace(law, notes=(*law.notes, *note))
+
+
+def _spread_out(logs: list[Episode]) -> tuple[list[Episode], tuple[str, ...]]:
+    """The logs or, where they have more rows than a law takes, stretches of them at equal steps; and that it is so."""
+    rows = sum(log.steps + 1 for log in logs)
+    if rows <= MOST_ROWS:
+        return logs, ()
+    firsts = [(log, k) for log in logs for k in range(0, max(log.steps + 2 - STRETCH, 1), STRETCH)]
+    count = min(max(round(MOST_ROWS * len(firsts) / rows), 2), len(firsts))
+    chosen = [firsts[i] for i in np.linspace(0, len(firsts) - 1, count).round().astype(int).tolist()]
+    some = [_rows(log, slice(k, min(k + STRETCH, log.steps + 1))) for log, k in chosen]
+    used = sum(log.steps + 1 for log in some)
+    return some, (f"It is found from {used:,} of {rows:,} rows, in {len(some)} stretches at equal steps.",)
 
 
 def fit_divisions(

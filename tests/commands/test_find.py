@@ -5,6 +5,7 @@ import pytest
 
 from command_line import outcome
 from laws.law_logs import swinging
+from vhydro import fitting
 from vhydro.data import write
 from vhydro.episodes import Channel, Episode
 from vhydro.laws import load_law
@@ -41,6 +42,16 @@ def test_one_command_finds_the_law_with_spans_hidden_and_a_velocity_beside(logs,
     law = load_law(tmp_path / "law.json")
     assert law.coordinates == ("cart", "p")
     assert law.status(0) == "identified"
+
+
+def test_of_very_long_logs_a_law_is_found_from_stretches(logs, monkeypatch, capsys):
+    """Every log has its share of them, and the law says so."""
+    monkeypatch.setattr(fitting, "MOST_ROWS", 1600)
+    monkeypatch.setattr(fitting, "STRETCH", 200)
+    status, out, _ = outcome(["laws", "find", str(logs), "--modes", "1"], capsys)
+    rows = sum(len(log.observations) for log in springs())
+    assert (status, "stiffness" in out) == (0, True)
+    assert f"It is found from 1,600 of {rows:,} rows, in 8 stretches at equal steps." in out
 
 
 @pytest.mark.parametrize(
