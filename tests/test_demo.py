@@ -10,6 +10,8 @@ from vhydro.demo import PUCK, SECOND, DemoConfig, found, run_demo
 from vhydro.report.run_files import read_run
 from vhydro.report.run_findings import in_the_dark
 
+pytestmark = pytest.mark.computes
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
