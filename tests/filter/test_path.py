@@ -82,7 +82,7 @@ def of_the_bootstrap():
     return evidences(swing(), swing_log(), bootstrap(particles=2000), 400, None)
 
 
-@pytest.mark.parametrize("particles", [2, 4, 8])
+@pytest.mark.parametrize("particles", [pytest.param(2, marks=pytest.mark.computes), 4, 8])
 def test_corrected_branches_are_unbiased(short_windows, particles):
     """Not linear, resets, a kernel that reads z: against the mean of a large bootstrap filter."""
     truth = of_the_bootstrap()
@@ -104,7 +104,7 @@ def test_a_linear_model_needs_no_correction_and_the_correction_agrees(short_wind
         coefficients = np.zeros((2, len(library)))
         coefficients[:, powers.index((0, 2))], coefficients[1, powers.index((2, 0))] = 0.5, 3.0
         flow = port_hamiltonian(
-            2, 2, 1, library, coefficients=coefficients, port=np.array([[0], [1.0]]), substeps=4, dtype=D
+            2, 2, 1, library, coefficients=coefficients, port=np.array([[0], [1.0]]), substeps=2, dtype=D
         )
         emission = axis_emission(2, (0,), noise=0.2, dtype=D)
         return hybrid_model(mode_kernel(2, stay=0.8, dtype=D), flow, emission, noise=[0.05, 0.2], start_scale=0.6)
