@@ -154,7 +154,9 @@ def test_the_full_audit_has_every_cell_once():
     made = [g for g in every if g.cells[0]["family"] == "four"]
     new = [g for g in every if g.cells[0]["family"] == "new"]
     assert len(made) == 4 * 20 * (12 + 6)
-    assert len(new) == len(LAWS.families["new"]) * 20 * 6
+    assert len(new) == len(LAWS.families["new"]) * 20 * (6 + 2)
+    alone = [g for g in new if g.key["source"] == "filtered"]
+    assert {(g.key["noise"], g.key["missing"], len(g.cells)) for g in alone} == {(0.001, 0.0, 1), (0.01, 0.0, 1)}
     assert {g.key["seed"] for g in new} == set(range(100, 120))  # none that the method was built on
     count = Counter((g.key["task"], g.key["seed"], g.key["source"]) for g in made)
     assert set(count.values()) == {12, 6}

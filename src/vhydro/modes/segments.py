@@ -146,7 +146,7 @@ def _csv(tables: Mapping[str, list[dict[str, Any]]], words: Sequence[str]) -> st
     writer.writerow(("episode", *COLUMNS, *(["words"] if words else [])))
     for name, rows in tables.items():
         for row in rows:
-            told = [spreadsheet_text(words[row["mode"]])] if words else []
+            told = [spreadsheet_text(words[int(row["mode"])])] if words else []
             writer.writerow((spreadsheet_text(name), *row.values(), *told))
     return text.getvalue()
 
