@@ -123,18 +123,18 @@ def find_law(
             f"example {MechanicsView.example}."
         )
     _begin("finding modes and laws", None)
-    every, law = [*division.train, *division.validation], None
+    every = [*division.train, *division.validation]
     try:
         law = mechanics_start(chosen, *division, modes, seed=seed).law
     except ValueError:
-        if (impacts := rigid_law(chosen, every, None)) is None:
+        law, impacts = None, rigid_law(chosen, every, None)
+        if impacts is None:
             raise
     else:
-        assert law is not None  # logs of positions and forces always start from one
         impacts = rigid_law(chosen, every, law)
     if impacts is not None:
         return replace(impacts, flight=replace(impacts.flight, notes=(*impacts.flight.notes, *note)))
-    assert law is not None
+    assert law is not None  # logs of positions and forces always start from one
     return replace(law, notes=(*law.notes, *note))
 
 

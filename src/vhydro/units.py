@@ -9,7 +9,7 @@ import numpy as np
 
 from vhydro.episodes import Channel, Episode
 
-PREFIXES = {"": 1.0, "k": 1e3, "c": 1e-2, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6}
+PREFIXES = {"": 1.0, "k": 1e3, "c": 1e-2, "m": 1e-3, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6}
 BASE = ("m", "s", "N", "V", "A", "W", "J", "Pa", "Hz", "rad", "K")
 NAMES = {  # of units without prefixes, or spelled out
     "": (1.0, ""), "1": (1.0, ""), "-": (1.0, ""),

@@ -71,6 +71,13 @@ def test_a_clock_that_counts_parts_of_a_second(tmp_path, clock, ticks):
     assert ([c.name for c in episode.channels], episode.dt) == (["speed_ms"], pytest.approx(0.02))
 
 
+def test_a_bracket_is_no_unit_of_time_and_an_index_no_unit(tmp_path):
+    rows = "\n".join(f"{0.02 * t},{300 + 0.03 * t},{t},{t}" for t in range(20))
+    episode = read(written(tmp_path, f"time [s],T [K],q[0],q[1]\n{rows}\n"))[0]
+    assert [c.name for c in episode.channels] == ["T", "q[0]", "q[1]"]
+    assert episode.dt == pytest.approx(0.02)
+
+
 def test_a_description_for_the_folder(tmp_path):
     episode = read(csv_described(tmp_path))[0]
     assert [(c.name, c.unit) for c in episode.channels] == [("cart.x", "m")]

@@ -22,6 +22,7 @@ from vhydro.laws.marks import (
     without_giving_friction,
 )
 from vhydro.laws.mechanics import recorded
+from vhydro.laws.recording import varying
 from vhydro.laws.recover import law_of
 from vhydro.laws.tracks import prepared
 from vhydro.systems import Puck, simulate
@@ -126,6 +127,15 @@ def test_a_mode_without_anything_of_its_own_shares_the_doubts_of_the_base(puck):
     ((mode, why),) = inherited(found, [(0, "its mass is vague")], problem)
     assert mode == 1
     assert "shares parameters with free" in why
+
+
+def test_an_input_that_only_ends_does_not_vary():
+    """Shorter episodes are padded with inputs of 0."""
+    actions, modes = np.ones((2, 10, 2)), np.ones((2, 11, 1))
+    actions[1, 6:], modes[1, 7:] = 0.0, 0.0
+    actions[0, :, 1] = np.arange(10)
+    assert varying(actions, modes).tolist() == [False, True]
+    assert varying(actions, 0 * modes).tolist() == [False, False]
 
 
 @pytest.mark.parametrize("masses", [None, np.array([np.nan, 0.6])])

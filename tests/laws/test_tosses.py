@@ -33,6 +33,15 @@ def test_a_body_without_a_size_bounces_with_its_place():
     assert found["restitution of floor along cube.z"].value == pytest.approx(RESTITUTION, abs=0.02)
 
 
+def test_impacts_in_which_no_corner_is_seen_are_left_out():
+    hidden = []
+    for k, log in enumerate(tosses(9)):
+        gone = np.random.default_rng(k).random((len(log.observations), 1)) < 0.3
+        hidden.append(replace(log, observations=np.where(gone, np.nan, log.observations)))
+    found = impact_constants(toss_law(hidden, mass=0.4, half_sizes=HALF))
+    assert found["restitution of floor along cube.z"].value == pytest.approx(RESTITUTION, abs=0.03)
+
+
 def test_an_error_that_is_not_known_is_not_none():
     law = toss_law(tosses(9), mass=1.0)
     unknown = replace(law.flight, covariance=np.full_like(law.flight.covariance, np.nan))

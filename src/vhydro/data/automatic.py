@@ -18,7 +18,7 @@ UNITS = {
     "_rad_s2": "rad/s²", "_rad_s": "rad/s", "_m_s2": "m/s²", "_m_s": "m/s", "_rad": "rad", "_deg": "°", "_Nm": "N m",
     "_N": "N", "_px": "px", "_mm": "mm", "_kg": "kg", "_m": "m", "_s": "s", "_V": "V", "_A": "A",
 }  # fmt: skip
-BRACKETED = re.compile(r"(.*\S)\s*[\[(]([^\[\]()]+)[\])]")  # `x [mm]`, `force (N)`
+BRACKETED = re.compile(r"(.*\S)(?:\s*\(|\s+\[)([^\[\]()]+)[\])]")  # `x [mm]`, `force(N)`; `q[0]` is an index
 OF_CLOCKS = {"_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}  # suffixes that mean a time on a clock only
 TIMES = (
     "t", "time", "timestamp", "timestamps", "time_stamp", "stamp", "stamps", "clock", "seconds", "secs", "sec",
@@ -38,8 +38,9 @@ WIDEST = 10_000
 def without_unit(name: str) -> tuple[str, str]:
     """A name without its unit, a suffix or in brackets, and the unit."""
     bracketed = BRACKETED.fullmatch(name)
-    if bracketed and (bracketed[2].strip() in UNITS.values() or si_unit(bracketed[2]) is not None):
-        return bracketed[1], bracketed[2].strip()
+    unit = bracketed[2].strip() if bracketed else ""
+    if bracketed and not unit.isdigit() and (unit in UNITS.values() or si_unit(unit) is not None):
+        return bracketed[1], unit
     for suffix, unit in UNITS.items():
         if name.endswith(suffix) and len(name) > len(suffix):
             return name.removesuffix(suffix), unit
@@ -93,7 +94,14 @@ def guessed_description(table: Table, names: Mapping[str, Sequence[str]], dt: fl
 
 def clock_of(names: Iterable[str]) -> str | None:
     """The name that is most likely a time, if one is."""
-    return min((n for n in names if clock_name(n) in TIMES), key=lambda n: TIMES.index(clock_name(n)), default=None)
+    times = [n for n in names if clock_name(n) in TIMES and is_of_time(n)]
+    return min(times, key=lambda n: TIMES.index(clock_name(n)), default=None)
+
+
+def is_of_time(name: str) -> bool:
+    """Whether no unit says that a name is of something else: `T [K]` is a temperature."""
+    unit = without_unit(name)[1]
+    return not unit or (si_unit(unit) or (1.0, ""))[1] == "s"
 
 
 def is_numeric(table: Table, key: str) -> bool:

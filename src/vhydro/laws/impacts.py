@@ -84,11 +84,13 @@ def impact_law(
 
 def _of_lowest(found: Impacts, points: np.ndarray, index: int) -> Impacts:
     """The impacts at which a point came down and was the lowest of all."""
+    heights = np.where(np.isfinite(points), points, np.inf)
     around = [
-        np.nanmin(points[e, max(s - 1, 0) : s + 3], 0)
+        heights[e, max(s - 1, 0) : s + 3].min(0)
         for e, s in zip(found.episode.tolist(), found.sample.tolist(), strict=True)
     ]
-    lowest = np.array([int(np.nanargmin(a)) == index for a in around], bool).reshape(len(found.episode))
+    told = [np.isfinite(a[index]) and int(np.argmin(a)) == index for a in around]
+    lowest = np.array(told, bool).reshape(len(found.episode))
     return taken(found, lowest & (found.before < 0) & (found.after > found.before))
 
 

@@ -66,6 +66,9 @@ def _one_sided(track: np.ndarray, dt: float, side: int) -> tuple[np.ndarray, np.
     few samples are seen.
     """
     seen, length = np.isfinite(track), track.shape[1]
+    if length < side:
+        nothing = np.full((*track.shape, 3), np.nan)
+        return nothing, nothing, nothing[..., 0]
     windows = np.lib.stride_tricks.sliding_window_view(np.where(seen, track, 0.0), side, axis=1)
     masks = np.lib.stride_tricks.sliding_window_view(seen * 1.0, side, axis=1)
     left, right = np.full((*track.shape, 4), np.nan), np.full((*track.shape, 4), np.nan)

@@ -23,6 +23,7 @@ from vhydro.laws.lagrange_weak import (
     share_past,
 )
 from vhydro.laws.problem import Problem
+from vhydro.laws.recording import varying
 from vhydro.laws.smoothing import local_polynomial, noise_gains, without_gaps
 from vhydro.laws.tracks import Tracks
 
@@ -51,16 +52,15 @@ class Start(NamedTuple):
     fit: LagrangeFit
 
 
-def refuse_without_scale(problem: Problem, actions: np.ndarray) -> None:
+def refuse_without_scale(problem: Problem, actions: np.ndarray, modes: np.ndarray) -> None:
     """Raises where nothing fixes the unit of force, or where an input moves a position by itself."""
-    n, flat = problem.positions, actions.reshape(actions.shape[0] * actions.shape[1], actions.shape[2])
+    n = problem.positions
     if np.nan_to_num(problem.port[:n], nan=1.0).any():
         raise ValueError(
             "an input moves a position by itself (a row of `port` above the momenta's); expected forces alone. Use the "
             "shooting estimator for a frame that is carried, or give positions in a frame at rest."
         )
-    varies = np.ptp(flat, axis=0) > 1e-9 * np.abs(flat).max(0, initial=0.0)
-    forces = np.nan_to_num(problem.port[n:]) * varies
+    forces = np.nan_to_num(problem.port[n:]) * varying(actions, modes)
     masses = np.zeros(n) if problem.masses is None else np.nan_to_num(problem.masses)
     if not forces.any() and not masses.any() and not np.nan_to_num(problem.dissipation).any():
         raise ValueError(

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from vhydro.lagrangian import Friction, Inertia, LagrangeEntry, Lagrangian, Potential
+from vhydro.lagrangian import Friction, Inertia, LagrangeEntry, Lagrangian, Potential, Surface, impulse_along
 from vhydro.laws.as_model import Circumstances, contacts
 from vhydro.laws.estimate import Estimate, first_states
-from vhydro.laws.form import Form, is_kinetic
+from vhydro.laws.form import Form, Guard, is_kinetic
 from vhydro.laws.guards import Sorted, directions, labels, run_lengths
 from vhydro.laws.held_out import FURTHER_EXCESS, MOST_EXCESS, NOT_REFINED, Horizon, predicted
 from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
+from vhydro.laws.recording import varying
 from vhydro.laws.tracks import Tracks
 from vhydro.library import Penetration
 
@@ -221,7 +222,10 @@ def rigid(law: AnyLaw):
     if seen is None:
         return
     for mode, guard, _ in contacts(law):
-        speed, mass = seen.velocity_spread[guard.axis], _mass(law, guard.axis)
+        axes = [a for a in (guard.axis, getattr(guard, "other", None)) if a is not None]
+        speed, mass = float(np.hypot.reduce([seen.velocity_spread[a] for a in axes])), _mass(law, guard)
+        if not speed > 0:
+            continue
         depths = [(p * mass * speed**2 / (2 * c)) ** (1 / p) for p, c in _springs(law, mode) if c * mass > 0]
         lasts = 3 * min(depths, default=np.inf) / (speed * seen.dt)  # samples in and out again, whatever the power
         if lasts < RIGID:
@@ -255,7 +259,7 @@ def unscaled(law: AnyLaw, tracks: Tracks):
         return  # each of its positions has something given, or it was refused
     form, n = law.form, law.positions
     group, fixed = list(range(n)), np.zeros(n, bool)
-    varies = np.ptp(np.nan_to_num(tracks.actions), axis=(0, 1)) > 0
+    varies = varying(tracks.actions, tracks.modes)
     for i, e in enumerate(form.entries):
         axes = _axes(e, form)
         if not (law.support[i] and law.theta[i] and axes):
@@ -284,14 +288,17 @@ def _axes(e: LagrangeEntry, form: Lagrangian) -> list[int]:
     return [e.axis]
 
 
-def _mass(law: AnyLaw, axis: int) -> float:
-    """The mass along a position where things usually are; below 0 where the law has none."""
+def _mass(law: AnyLaw, guard: Guard | Surface) -> float:
+    """The mass that meets a surface where things usually are; below 0 where the law has none."""
     if isinstance(law, Law):
-        energy, p = law.energy(law.form.base), law.positions + axis
+        energy, p = law.energy(law.form.base), law.positions + guard.axis
         inverse = sum(2 * n.value for t, n in energy.items() if is_kinetic(t) and t.powers[p] == 2)
         return 1 / inverse if inverse else -1.0
-    assert law.circumstances is not None  # no law is judged without what it was found in
-    return float(law.form.mass_matrix(law.theta, law.circumstances.position_mean)[axis][axis])
+    assert law.circumstances is not None  # no law is judged without what it was found in …
+    assert isinstance(guard, Surface)  # … and this form has no other
+    matrix = np.array(law.form.mass_matrix(law.theta, law.circumstances.position_mean), float)
+    along = np.array(impulse_along(guard, law.positions))
+    return 1 / float(along @ np.linalg.pinv(matrix) @ along)
 
 
 def _springs(law: AnyLaw, mode: int) -> list[tuple[int, float]]:

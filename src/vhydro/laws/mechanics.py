@@ -259,11 +259,12 @@ def rigid_law(
     one); None where some could be followed, or where impacts do not explain the logs either.
     """
     if law is not None:
-        doubtful = {mode for mode, _ in law.problems} - {law.form.base}
-        if not doubtful or len(doubtful) < len(law.modes) - 1:
+        doubtful, followed = {mode for mode, _ in law.problems}, {*range(len(law.modes))} - {law.form.base}
+        if not doubtful or (followed - {*law.form.resting}) - doubtful:
             return None
     recording, problem = recorded(episodes, view)
-    chosen = replace(config, estimator="lagrange" if isinstance(law, LagrangeLaw) else "shooting")
+    coupled = isinstance(law, LagrangeLaw) or (law is None and is_coupled(problem))
+    chosen = replace(config, estimator="lagrange" if coupled else "shooting")
     try:
         found = impact_law(recording, problem, chosen)
     except (ValueError, np.linalg.LinAlgError):

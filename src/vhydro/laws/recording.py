@@ -24,3 +24,11 @@ class Recording(NamedTuple):
     def only(self, episodes) -> "Recording":
         """Some of the episodes."""
         return Recording(self.positions[episodes], self.actions[episodes], self.modes[episodes], self.dt)
+
+
+def varying(actions: np.ndarray, modes: np.ndarray) -> np.ndarray:
+    """Which inputs ever change, beside the padding of shorter episodes: (inputs,)."""
+    given = actions[modes[:, 1:].sum(-1) > 0]
+    if not len(given):
+        return np.zeros(actions.shape[-1], bool)
+    return np.ptp(given, axis=0) > 1e-9 * np.abs(given).max(0)

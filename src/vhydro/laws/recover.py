@@ -246,7 +246,7 @@ def refuse_unfit(recording: Recording, problem: Problem, bump: int = 0, *, coupl
                 "A thing that does not move has no law: give episodes in which it does."
             )
     if coupled:
-        refuse_without_scale(problem, actions)
+        refuse_without_scale(problem, actions, recording.modes)
         return
     _refuse_no_scale(problem)
     _refuse_still_inputs(recording, problem)
