@@ -13,6 +13,9 @@ os.environ.setdefault(
     + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     * version("jaxlib").startswith("0.10."),
 )
+# Two workers on two cores: pools of threads would steal from each other. XLA sizes its own by NPROC.
+os.environ.setdefault("NPROC", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as below; processes that tests start have it from here
 
 import jax
@@ -40,6 +43,7 @@ def pytest_runtest_setup(item):
 LONGEST = (
     *("test_path", "test_evidence", "test_objective", "test_fitted", "test_documents", "test_sensors", "test_demo"),
     *("test_mechanics_start", "test_as_model", "test_training", "test_commanded", "test_certificate", "test_faults"),
+    "test_collisions",
 )
 
 
