@@ -70,6 +70,11 @@ def test_bounces_are_found_through_gaps_and_noise(noise, missing):
     assert floor.restitution.value == pytest.approx(BALL.restitution, abs=5 * floor.restitution.error + 1e-3)
 
 
+def test_a_log_shorter_than_a_parabola_holds_no_impact():
+    noisy = np.random.default_rng(0).standard_normal((3, 17))
+    assert len(found_impacts(noisy, DT).episode) == 0
+
+
 def test_restitution_floor_and_gravity():
     law = ball_law()
     (floor,) = law.bounces
