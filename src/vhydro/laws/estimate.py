@@ -9,8 +9,9 @@ import numpy as np
 from vhydro.lagrangian import Lagrangian
 from vhydro.laws import weak
 from vhydro.laws.descent import Fit, Normal, Shooter, descended, started
+from vhydro.laws.first_masses import anchors, offered, with_mass
 from vhydro.laws.form import AnyForm, Form, form_of, is_kinetic, momentum_degree
-from vhydro.laws.guards import Sorted, at_rest, labels, run_lengths, sort_modes
+from vhydro.laws.guards import Sorted, at_rest, labels, run_lengths, sort_modes, wander
 from vhydro.laws.held_out import folds, smoothed_states
 from vhydro.laws.problem import Problem
 from vhydro.laws.shooting import LARGEST_TURN, substeps
@@ -23,6 +24,7 @@ from vhydro.progress import counted
 
 NOT_FOLLOWED = 0.25  # of the positions' spread: a window further off than that is not followed
 LONGER_COSTS = 1.05  # times the misfit: longer windows that fit worse than that are not used
+HOPELESS = 100.0  # times the misfit that noise alone would leave: a window further off says no more than that
 START_SMOOTHINGS = (5, 12, 24)  # samples: half-widths offered as starts of the first windows
 
 
@@ -78,7 +80,8 @@ def base_mode(tracks: Tracks, resting: tuple[int, ...]) -> int:
 
 def sorted_by_motion(tracks: Tracks) -> tuple[Sorted, int]:
     """What every mode is, and which is the base."""
-    resting = at_rest(tracks.modes, tracks.smooth.velocity, tracks.velocity_noise)
+    wanders = wander(tracks.modes, tracks.positions - tracks.carried, tracks.noise)
+    resting = at_rest(tracks.modes, tracks.smooth.velocity, tracks.velocity_noise, wanders)
     base = base_mode(tracks, resting)
     own = tracks.smooth._replace(position=tracks.smooth.position + tracks.carried)
     return sort_modes(tracks.modes, own, base, resting), base
@@ -221,9 +224,31 @@ def _in_force(law: Weak) -> np.ndarray:
 def shooting(tracks: Tracks, problem: Problem, config: ShootingConfig) -> Estimate:
     """The law of every mode from positions alone: the default estimator."""
     law = weak_law(tracks, problem, config.bump, momenta=False)
-    theta, support = first_guess(law, tracks)
     with jax.enable_x64(True):
+        theta, support = first_guess(_with_positive_masses(law, tracks, config), tracks)
         return shot(law.form, tracks, theta, support, config)
+
+
+def _with_positive_masses(law: Weak, tracks: Tracks, config: ShootingConfig) -> Weak:
+    """The same; of a mass that is not positive, as noise may have it, the one whose windows are followed best."""
+    for _, anchor in anchors(law.form, law.choice.theta):
+        tried = []
+        for mass in offered(law.form, tracks, anchor):
+            value = law.form.known[anchor] / mass
+            theta = with_mass(law.rows, law.choice.theta, law.choice.support, anchor, value)
+            tried.append(law._replace(choice=law.choice._replace(theta=theta)))
+        law = min(tried, key=lambda one: _first_misfit(one, tracks, config))
+    return law
+
+
+def _first_misfit(law: Weak, tracks: Tracks, config: ShootingConfig) -> float:
+    """How badly the shortest windows are followed from a first guess, a hopeless one no worse than any such."""
+    theta, _ = first_guess(law, tracks)
+    windows, where = cut(law.form, tracks, config.lengths[0])
+    shooter = Shooter(law.form, windows, tracks.dt, substeps(law.form, theta, tracks.dt, config.largest_turn))
+    starts = first_states(law.form, tracks, theta)[0][where[:, 0], where[:, 1]]
+    misfit = shooter.course(theta, started(shooter, theta, starts, steps=3)).misfit / np.maximum(shooter.freedom, 1)
+    return float(np.mean(np.minimum(misfit[shooter.used], HOPELESS))) if shooter.used.any() else np.inf
 
 
 class Stage(NamedTuple):

@@ -12,7 +12,9 @@ from vhydro.laws.smoothing import Smooth
 MOST_ERROR = 0.25  # balanced error of a place that still counts as what separates a mode from the others
 REST_SHARE = 0.05  # of the fastest mode's speed, below which a mode is at rest …
 SHORTEST_REST = 6  # samples
-SLOW_SHARE = 0.25  # … or below this, if noise alone would look as fast
+SLOW_SHARE = 0.25  # … or below this, if noise alone could look as fast …
+STILL_SHARE = 0.5  # … or below this, if it does, …
+STILL = 1.25  # … and positions wander no further than this many times their noise, in variance
 
 
 class Sorted(NamedTuple):
@@ -44,15 +46,35 @@ def run_lengths(on: np.ndarray) -> np.ndarray:
     return np.concatenate([*lengths, np.zeros(0, int)])
 
 
-def at_rest(modes: np.ndarray, velocity: np.ndarray, noise: np.ndarray) -> tuple[int, ...]:
-    """The modes in which nothing moves; `noise` is the standard deviation of each velocity."""
+def at_rest(modes: np.ndarray, velocity: np.ndarray, noise: np.ndarray, wander: np.ndarray) -> tuple[int, ...]:
+    """The modes in which nothing moves; `noise` is the standard deviation of each velocity, `wander` of each mode."""
     weights = steady(modes)
     speeds = np.array([_speed(weights[..., m], velocity) for m in range(modes.shape[-1])])
     top = np.max(speeds[np.isfinite(speeds)], initial=0.0)
     slow = (speeds < SLOW_SHARE * top) & (speeds < 1.5 * noise.max())
+    slow |= (speeds < STILL_SHARE * top) & (speeds < noise.max())
+    slow &= wander < STILL
     # An impact passes through zero speed and does not stay there.
     lasts = np.array([typical_run(labels(modes) == m) >= SHORTEST_REST for m in range(modes.shape[-1])])
     return tuple(int(m) for m in np.flatnonzero(((speeds < REST_SHARE * top) | slow) & lasts))
+
+
+def wander(modes: np.ndarray, position: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """How far positions are spread in a typical stay in every mode: their variance over the sensors', 1 at rest.
+
+    A mode without a stay long enough to tell counts as one that wanders nowhere.
+    """
+    now, out, least = labels(modes), np.ones(modes.shape[-1]), np.maximum(noise, 1e-12) ** 2
+    for mode in range(modes.shape[-1]):
+        stays = [
+            position[episode, first + 2 : last - 2]  # labels may be late
+            for episode, on in enumerate(now == mode)
+            for first, last in np.flatnonzero(np.diff(np.pad(on.astype(int), 1))).reshape(-1, 2).tolist()
+        ]
+        seen = [stay[np.isfinite(stay).all(-1)] for stay in stays]
+        spread = [np.max(np.var(stay, 0, ddof=1) / least) for stay in seen if len(stay) >= SHORTEST_REST]
+        out[mode] = np.median(spread) if spread else 1.0
+    return out
 
 
 def typical_run(on: np.ndarray) -> float:
@@ -63,16 +85,16 @@ def typical_run(on: np.ndarray) -> float:
 
 def sort_modes(modes: np.ndarray, smooth: Smooth, base: int, resting: tuple[int, ...]) -> Sorted:
     """What every mode is, from where and how fast things were while it was on."""
-    weights = steady(modes)
+    weights, now = steady(modes), labels(modes)
     guards: dict[int, Guard | None] = {}
     places: dict[int, float] = {}
     unexplained = []
     for mode in range(modes.shape[-1]):
         if mode == base or mode in resting:
             continue
-        weight = weights[..., mode]
-        guard, place, error = _surface(weight, smooth.position)
-        ways = min(_direction_error(weight, smooth.velocity[..., i]) for i in range(smooth.velocity.shape[-1]))
+        guard, place, error, ways = _told(weights[..., mode], smooth)
+        if min(error, ways) > MOST_ERROR:  # of a rare mode wrong labels alone may weigh as much as its own do
+            guard, place, error, ways = _told((now == mode) * 1.0, smooth)
         guards[mode] = guard if error < MOST_ERROR and error < ways else None
         if guards[mode] is not None:
             places[mode] = place
@@ -100,6 +122,12 @@ def _speed(weight: np.ndarray, velocity: np.ndarray) -> float:
     """The median speed while a mode is surely on: of its noise, hardly any."""
     sure = (weight > 0.9) & np.isfinite(velocity).all(-1)
     return float(np.median(np.abs(velocity[sure]).max(-1))) if sure.any() else np.inf
+
+
+def _told(weight: np.ndarray, smooth: Smooth) -> tuple[Guard, float, float, float]:
+    """The surface that best tells a mode from the others, its place, its error, and that of the best direction."""
+    ways = min(_direction_error(weight, smooth.velocity[..., i]) for i in range(smooth.velocity.shape[-1]))
+    return *_surface(weight, smooth.position), ways
 
 
 def _surface(weight: np.ndarray, position: np.ndarray) -> tuple[Guard, float, float]:

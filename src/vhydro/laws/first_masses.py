@@ -1,0 +1,43 @@
+"""A first guess for shooting where noise has washed the mass out of the weak form: masses are tried."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from vhydro.laws.form import Form
+from vhydro.laws.tracks import Tracks
+from vhydro.laws.weak import Rows, masses
+
+TRIED = 6  # masses, evenly spaced on a logarithmic scale
+FEWEST = 8  # samples: the shortest time in which a known friction might stop a thing
+WIDEST = 100.0  # the largest mass that an input is tried with, over the one whose acceleration is all that is seen
+
+
+def anchors(form: Form, theta: np.ndarray) -> list[tuple[int, int]]:
+    """The (position, entry) of every mass that the weak form has not found: the entry is what is known of its force."""
+    found = masses(form, theta)
+    entries = {
+        e.axis: i
+        for i, e in enumerate(form.entries)
+        if e.block < 0 and e.kind in ("port", "dissipation") and np.isfinite(form.known[i]) and form.known[i]
+    }
+    return [(axis, entries[axis]) for axis, mass in enumerate(found) if not mass > 0 and axis in entries]
+
+
+def offered(form: Form, tracks: Tracks, anchor: int) -> np.ndarray:
+    """Masses to try where an entry's force is known: from what it could just be seen to do to what it hardly does."""
+    entry, known = form.entries[anchor], abs(form.known[anchor])
+    if entry.kind == "dissipation":  # it stops a thing in the time mass / friction
+        return known * tracks.dt * np.geomspace(FEWEST, tracks.positions.shape[1], TRIED)
+    force = known * np.std(tracks.actions[..., entry.column])
+    seen = np.sqrt(np.nanmean(tracks.smooth.acceleration[..., entry.axis] ** 2))
+    return force / max(seen, 1e-300) * np.geomspace(1.0, WIDEST, TRIED)
+
+
+def with_mass(rows: Rows, theta: np.ndarray, support: np.ndarray, anchor: int, value: float) -> np.ndarray:
+    """The weak form's parameters where one of them is held at a value."""
+    others = support & (np.arange(len(theta)) != anchor)
+    held = replace(rows, left=rows.left - rows.design[..., anchor] * value)
+    out = held.solution(others)
+    out[anchor] = value
+    return out
