@@ -14,7 +14,8 @@ REST_SHARE = 0.05  # of the fastest mode's speed, below which a mode is at rest 
 SHORTEST_REST = 6  # samples
 SLOW_SHARE = 0.25  # … or below this, if noise alone could look as fast …
 STILL_SHARE = 0.5  # … or below this, if it does, …
-STILL = 1.25  # … and positions wander no further than this many times their noise, in variance
+STILL = 1.25  # … and positions wander no further than this many times their noise, in variance, …
+DOUBT = 3.0  # … or no further than by so many standard errors of it
 
 
 class Sorted(NamedTuple):
@@ -62,7 +63,7 @@ def at_rest(modes: np.ndarray, velocity: np.ndarray, noise: np.ndarray, wander: 
 def wander(modes: np.ndarray, position: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """How far positions are spread in a typical stay in every mode: their variance over the sensors', 1 at rest.
 
-    A mode without a stay long enough to tell counts as one that wanders nowhere.
+    So many standard errors less: what few samples say may be noise. A mode without a stay counts as one at rest.
     """
     now, out, least = labels(modes), np.ones(modes.shape[-1]), np.maximum(noise, 1e-12) ** 2
     for mode in range(modes.shape[-1]):
@@ -73,7 +74,9 @@ def wander(modes: np.ndarray, position: np.ndarray, noise: np.ndarray) -> np.nda
         ]
         seen = [stay[np.isfinite(stay).all(-1)] for stay in stays]
         spread = [np.max(np.var(stay, 0, ddof=1) / least) for stay in seen if len(stay) >= SHORTEST_REST]
-        out[mode] = np.median(spread) if spread else 1.0
+        if spread:
+            samples = sum(len(stay) for stay in seen if len(stay) >= SHORTEST_REST)
+            out[mode] = np.median(spread) - DOUBT * np.sqrt(2 / samples)
     return out
 
 
