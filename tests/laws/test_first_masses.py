@@ -32,7 +32,7 @@ def test_a_mass_below_zero_is_replaced_by_the_one_that_windows_follow(washed_out
 def test_masses_are_offered_over_all_that_could_be_seen(washed_out):
     tracks, problem = washed_out
     law = weak_law(tracks, problem, BUMP, momenta=False)
-    [(axis, anchor)] = anchors(law.form, law.choice.theta)
+    [(axis, anchor)] = anchors(law.form, law.rows, law.choice.theta, law.choice.support)
     assert axis == 1
     masses = offered(law.form, tracks, anchor)
     assert masses[0] < 0.4 < masses[-1]

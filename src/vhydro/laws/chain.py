@@ -13,7 +13,7 @@ import numpy as np
 
 from vhydro.episodes import Channel, Episode
 from vhydro.filter import Belief, FilterSettings, filter_episodes
-from vhydro.laws.estimate import as_estimate, sorted_by_motion, weak_law
+from vhydro.laws.estimate import as_estimate, sorted_by_motion, weak_law, with_sure_masses
 from vhydro.laws.guards import labels
 from vhydro.laws.law import Law
 from vhydro.laws.problem import Problem
@@ -75,9 +75,10 @@ def find_modes(recording: Recording, problem: Problem, config: ChainConfig, *, s
     refuse_unfit(blind, problem, config.laws.shooting.bump)
     tracks, bump = prepared(blind, problem), config.laws.shooting.bump
     found = segmented(tracks, problem, config.proposals, bump, seed=seed)
-    first = law_of(
-        as_estimate(found.law), tracks._replace(modes=found.weights), problem, replace(config.laws, held_out=False)
-    )
+    now = tracks._replace(modes=found.weights)
+    with jax.enable_x64(True):
+        sure = with_sure_masses(found.law, now, config.laws.shooting)
+    first = law_of(as_estimate(sure), now, problem, replace(config.laws, held_out=False))
     beliefs = smoothed(first.as_model(), episodes_of(recording, problem), config, seed=seed)
     weights = np.stack([belief.mode for belief in beliefs]) * valid
     used = _is_better(tracks, problem, found, weights, bump)
@@ -111,7 +112,7 @@ def _is_better(tracks: Tracks, problem: Problem, found: Segmented, weights: np.n
         return False
     other = weak_law(tracks._replace(modes=weights), problem, bump, momenta=False)
     same = [b.guard for b in other.form.blocks] == [b.guard for b in found.law.form.blocks]
-    return same and other.score < found.score
+    return same and other.score < found.law.score
 
 
 def filter_settings(config: ChainConfig) -> FilterSettings:

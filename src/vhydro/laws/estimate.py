@@ -225,14 +225,15 @@ def shooting(tracks: Tracks, problem: Problem, config: ShootingConfig) -> Estima
     """The law of every mode from positions alone: the default estimator."""
     law = weak_law(tracks, problem, config.bump, momenta=False)
     with jax.enable_x64(True):
-        theta, support = first_guess(_with_positive_masses(law, tracks, config), tracks)
+        theta, support = first_guess(with_sure_masses(law, tracks, config), tracks)
         return shot(law.form, tracks, theta, support, config)
 
 
-def _with_positive_masses(law: Weak, tracks: Tracks, config: ShootingConfig) -> Weak:
-    """The same; of a mass that is not positive, as noise may have it, the one whose windows are followed best."""
-    for _, anchor in anchors(law.form, law.choice.theta):
-        tried = []
+def with_sure_masses(law: Weak, tracks: Tracks, config: ShootingConfig) -> Weak:
+    """The same; of a mass that noise leaves in doubt, the one whose windows are followed best."""
+    for axis, anchor in anchors(law.form, law.rows, law.choice.theta, law.choice.support):
+        found = weak.masses(law.form, law.choice.theta)[axis]
+        tried = [law] if found > 0 else []
         for mass in offered(law.form, tracks, anchor):
             value = law.form.known[anchor] / mass
             theta = with_mass(law.rows, law.choice.theta, law.choice.support, anchor, value)

@@ -13,6 +13,7 @@ from vhydro.laws.tracks import Tracks
 from vhydro.learning.switching import Regression, SwitchingConfig, baum_welch, e_step, start_from_labels, structure
 from vhydro.library import slope
 
+OUTLYING = (0.03, 0.08, 0.2)  # shares of samples furthest from one law, tried as what other modes are
 TINY = 1e-12  # in units of the accelerations' spread: noise is never 0
 
 
@@ -40,10 +41,12 @@ def segmentation_proposals(
     columns, target, seen = _rows(tracks, problem, left_out)
     if modes == 1:
         return [np.ones((*seen.shape, 1))]
-    labels = np.stack(_starts(columns, target, seen, tracks, modes, config, seed))
+    starts = _starts(columns, target, seen, tracks, modes, config, seed)
+    labels = np.stack(starts)
     weights, scores = _fitted(columns, target, seen, tracks.modes.sum(-1) > 0, labels, modes, config)
     distinct = {round(float(score), 1): w for score, w in zip(scores, weights, strict=True)}
-    return [distinct[score] for score in sorted(distinct, reverse=True)[: config.kept]]
+    likeliest = [distinct[score] for score in sorted(distinct, reverse=True)[: config.kept]]
+    return likeliest + [np.eye(modes)[start] for start in starts[: len(OUTLYING)]]
 
 
 def _fitted(columns, target, seen, valid, labels, modes: int, config: ProposalConfig) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +96,7 @@ def _starts(columns, target, seen, tracks: Tracks, modes: int, config: ProposalC
     spread = np.nanstd(where[seen], 0)
     scaled = np.where(seen[..., None], where, 0.0) / np.maximum(spread, 1e-12)
     out = []
-    for share in (0.03, 0.08, 0.2):
+    for share in OUTLYING:
         odd = seen & (misfit > np.quantile(misfit[seen], 1 - share))
         n = tracks.positions.shape[-1]
         start = np.zeros(seen.shape, int)

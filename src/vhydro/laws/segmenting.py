@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.ndimage import maximum_filter1d
 
-from vhydro.laws.estimate import Weak, weak_law
+from vhydro.laws.estimate import Weak, sorted_by_motion, weak_law
 from vhydro.laws.form import Form
-from vhydro.laws.guards import direction
+from vhydro.laws.guards import direction, labels, run_lengths
 from vhydro.laws.problem import Problem
 from vhydro.laws.proposals import ProposalConfig, segmentation_proposals
 from vhydro.laws.smoothing import local_polynomial, noise_gains
@@ -27,7 +27,7 @@ class Segmented(NamedTuple):
 
     weights: np.ndarray  # (episodes, times, modes)
     law: Weak
-    score: float
+    score: float  # BIC of the weak form's rows, and the price of stretches that no rule of the law tells
     scores: tuple[float, ...]  # of all proposals
 
 
@@ -63,9 +63,16 @@ def _settled(tracks: Tracks, problem: Problem, weights: np.ndarray, resting: np.
             law = weak_law(now, problem, bump, momenta=False, skipped=_doubtful(resting))
         except np.linalg.LinAlgError:
             break
-        out.append(Segmented(now.modes, law, law.score, ()))
+        out.append(Segmented(now.modes, law, law.score + _untold(now), ()))
         weights = ruled(law.form, law.places, now, resting)
     return out
+
+
+def _untold(tracks: Tracks) -> float:
+    """The price, as BIC has it, of when modes begin that no rule tells: each stretch is a number the data chose."""
+    odd = sorted_by_motion(tracks)[0].unexplained
+    stretches = sum(len(run_lengths(labels(tracks.modes) == mode)) for mode in odd)
+    return float(np.log(max(tracks.modes.sum(), 1)) * stretches)
 
 
 def at_rest_samples(tracks: Tracks) -> np.ndarray:
