@@ -11,7 +11,7 @@ from vhydro.laws.guards import labels
 from vhydro.laws.proposals import ProposalConfig, segmentation_proposals
 from vhydro.laws.recording import Recording
 from vhydro.laws.recover import LawsConfig
-from vhydro.laws.segmenting import Segmented, at_rest_samples, ruled, segmented
+from vhydro.laws.segmenting import Segmented, at_rest_samples, price_of_untold, ruled, segmented
 from vhydro.laws.smoothing import Smooth
 from vhydro.laws.tracks import Tracks, prepared
 from vhydro_audits.laws_truth import matched, problem_of, true_law
@@ -47,6 +47,27 @@ def test_one_mode_needs_no_regression():
     (weights,) = segmentation_proposals(prepared(recording, problem), problem, 1, nothing, ProposalConfig(), seed=0)
     assert weights.shape == recording.modes.shape
     assert (weights == 1).all()
+
+
+def test_what_one_law_explains_least_is_proposed_as_it_is(blind):
+    """The likeliest regressions may all have wandered off; where the walls push nothing else explains."""
+    nothing = np.zeros(blind.modes.shape[:2], bool)
+    proposed = segmentation_proposals(blind, PROBLEM, 3, nothing, ProposalConfig(kept=1), seed=0)
+    assert len(proposed) == 1 + 3
+    for weights, share in zip(proposed[1:], (0.03, 0.08, 0.2), strict=True):
+        assert set(np.unique(weights)) == {0.0, 1.0}
+        np.testing.assert_allclose(weights[..., 1:].sum(-1).mean(), share, rtol=0.1)
+
+
+def test_stretches_that_no_rule_tells_have_a_price():
+    """Modes drawn at random say nothing a law could be simulated with; past a surface they cost nothing."""
+    way = np.sin(np.linspace(0, 60, 1500))
+    by_place, by_chance = np.zeros((2, 1500), int)
+    by_place[way > 0.6] = 1
+    by_chance[(np.arange(1500) // 50) % 2 == 1] = 1
+    tracks = made(np.gradient(way), way)
+    assert price_of_untold(tracks._replace(modes=np.eye(3)[by_place[None]][..., :2])) == 0
+    assert price_of_untold(tracks._replace(modes=np.eye(3)[by_chance[None]][..., :2])) == 15 * np.log(1500)
 
 
 # --- rules --------------------------------------------------------------------------------------------------

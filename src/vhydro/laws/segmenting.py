@@ -63,12 +63,12 @@ def _settled(tracks: Tracks, problem: Problem, weights: np.ndarray, resting: np.
             law = weak_law(now, problem, bump, momenta=False, skipped=_doubtful(resting))
         except np.linalg.LinAlgError:
             break
-        out.append(Segmented(now.modes, law, law.score + _untold(now), ()))
+        out.append(Segmented(now.modes, law, law.score + price_of_untold(now), ()))
         weights = ruled(law.form, law.places, now, resting)
     return out
 
 
-def _untold(tracks: Tracks) -> float:
+def price_of_untold(tracks: Tracks) -> float:
     """The price, as BIC has it, of when modes begin that no rule tells: each stretch is a number the data chose."""
     odd = sorted_by_motion(tracks)[0].unexplained
     stretches = sum(len(run_lengths(labels(tracks.modes) == mode)) for mode in odd)
