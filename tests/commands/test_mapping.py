@@ -30,6 +30,13 @@ def shown(arguments, capsys, monkeypatch, columns=80) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+def test_a_place_is_named_with_commas_or_without():
+    """As the places of bodies are."""
+    body = ("cup=a,b,c",)
+    assert Naming(hand=("x,y,z",), body=body) == Naming(hand=("x", "y", "z"), body=body)
+    assert Naming(hand=("x,y", "y", "z"), body=body).hand == ("x,y", "y", "z")  # a name may hold a comma
+
+
 # --- what every view needs --------------------------------------------------------------------------------------------
 
 

@@ -107,7 +107,10 @@ def test_a_sample_is_cut_into_contacts(model, logs, tmp_path):
         assert log["touching"][0]["is"] == "nothing touches"
         assert log["touching"][1]["is"].startswith("the hand on peg")
     with (tmp_path / "out" / "segments.csv").open(encoding="utf-8") as file:
-        told = [(int(row["mode"]), row["words"]) for row in csv.DictReader(file)]
+        lines = list(csv.DictReader(file))
+    told = [(int(row["mode"]), row["words"]) for row in lines]
+    assert lines[0]["touching"] == "nothing touches"
+    assert {s["touching"] for s in whole["episodes"][0]["segments"]} >= {"nothing touches", "the hand on peg"}
     assert len(told) == sum(map(len, found))
     assert dict(told) == {mode: load(model).names[mode] for mode, _ in told}
     with np.load(tmp_path / "out" / "posteriors.npz") as arrays:

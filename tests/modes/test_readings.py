@@ -1,10 +1,13 @@
 """Heights say what stands on what, where nothing is held."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from vhydro.episodes import Channel, Episode
-from vhydro.modes.readings import readings
+from vhydro.modes.readings import readings, touching_words
+from vhydro.modes.segments import segments_of
 from vhydro.views.contact import ContactView
 
 ROWS = 12
@@ -16,22 +19,32 @@ COUPLES = np.array([[False, False], [False, True]])  # nothing; the upper body w
 ALONE, HELD = 0, 1
 
 
-def read(places: np.ndarray, path: list[int] | None = None, noise: float = 0.0):
-    """The readings of two bodies at these places, by default with a hand that holds nothing."""
+def read(
+    places: np.ndarray,
+    path: list[int] | None = None,
+    noise: float = 0.0,
+    hand: np.ndarray | None = None,
+    opening: np.ndarray | None = None,
+):
+    """The readings of two bodies at these places, by default with a hand far off that holds nothing."""
     rows = len(places)
+    hand = np.tile([0.5, 0.5, 0.5], (rows, 1)) if hand is None else hand
+    finger = [] if opening is None else [opening[:, None]]
     log = Episode(
-        observations=np.concatenate([np.tile([0.5, 0.5, 0.5], (rows, 1)), places.reshape(rows, 6)], 1),
+        observations=np.concatenate([hand, places.reshape(rows, 6), *finger], 1),
         actions=np.zeros((rows - 1, 0)),
         dt=0.05,
         channels=tuple(
             Channel(f"{body}.{a}", "end_effector" if body == "tcp" else "object", "m")
             for body in ("tcp", "low", "high")
             for a in "xyz"
-        ),
+        )
+        + ((Channel("finger", "gripper", "m"),) if finger else ()),
         inputs=(),
     )
+    view = replace(VIEW, fingers=("finger",)) if finger else VIEW
     modes = np.array([ALONE] * rows if path is None else path)
-    return readings(modes, COUPLES, VIEW, VIEW(log), places, noise)
+    return readings(modes, COUPLES, view, view(log), places, noise)
 
 
 def resting(apart: float, height: float, rows: int = ROWS) -> np.ndarray:
@@ -68,6 +81,49 @@ def test_what_is_held_stands_on_nothing():
     found = read(places, [ALONE] * 4 + [HELD] * 4 + [ALONE] * 4)
     assert found.contact.tolist() == [0] * 4 + [1] * 4 + [0] * 4
     assert found.words[int(found.touching[5])] == "the hand on high"
+
+
+def lifted() -> tuple[np.ndarray, list[int], np.ndarray]:
+    """A body that the hand takes up in rows 4 to 7 and then holds still in the air, beside a hand that keeps still."""
+    places = resting(apart=0.3, height=0.0)
+    places[:, 1, 2] += np.clip(np.arange(ROWS) - 3, 0, 4) * 0.05
+    return places, [ALONE] * 4 + [HELD] * 4 + [ALONE] * 4, places[:, 1] + [0.0, 0.0, 0.01]
+
+
+def words_of(found) -> list[str]:
+    return [found.words[int(code)] for code in found.touching]
+
+
+def test_what_is_held_still_in_the_air_is_in_the_hand():
+    places, path, hand = lifted()
+    assert words_of(read(places, path, hand=hand))[4:] == ["the hand on high"] * 8
+    # It is put down on something: the hand leaves, and from there on it stands elsewhere.
+    leaves = hand + np.linspace(0, 1, ROWS)[:, None] * np.where(np.arange(ROWS) < 10, 0, 1)[:, None]
+    said = words_of(read(places, path, hand=leaves))
+    assert said[8:] == ["the hand on high"] * 2 + ["high on something else than at first"] * 2
+
+
+def test_fingers_that_open_let_go():
+    places, path, hand = lifted()
+    opening = np.where(np.arange(ROWS) < 9, 0.02, 0.035)
+    said = words_of(read(places, path, hand=hand, opening=opening))
+    assert said[4:] == ["the hand on high"] * 5 + ["high on something else than at first"] * 3
+
+
+def test_beside_a_still_hand_what_was_not_lifted_is_not_held():
+    """What was pushed along may be let go without the hand moving: nothing says that it still touches."""
+    places = resting(apart=0.3, height=0.0)
+    places[:, 1, 0] += np.clip(np.arange(ROWS) - 3, 0, 4) * 0.05
+    path = [ALONE] * 4 + [HELD] * 4 + [ALONE] * 4
+    said = words_of(read(places, path, hand=places[:, 1] - [0.05, 0, 0]))
+    assert said == ["nothing touches"] * 4 + ["the hand on high"] * 4 + ["nothing touches"] * 4
+
+
+def test_every_segment_says_what_touches_in_most_of_it():
+    places, path, hand = lifted()
+    found = read(places, path, hand=hand)
+    said = touching_words(found, segments_of(np.array(path)))
+    assert said == ["nothing touches", "the hand on high", "the hand on high"]
 
 
 def test_noise_lifts_nothing_and_hides_no_fall():

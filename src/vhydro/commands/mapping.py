@@ -61,6 +61,11 @@ class Naming:
     units: tuple[str, ...] = ()
     """Units of channels and inputs where the log tells none or another, such as pose/x=mm."""
 
+    def __post_init__(self):
+        for name, given in (("hand", self.hand), ("moves", self.moves)):  # x,y,z as for bodies means what x y z does
+            if len(given) == 1 and given[0].count(",") == 2:
+                object.__setattr__(self, name, tuple(given[0].split(",")))
+
     def chosen(self) -> str | AnyView:
         """The view that was named, or the name of a kind of view."""
         told = self.resolved()

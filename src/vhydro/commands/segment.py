@@ -18,7 +18,7 @@ from vhydro.data.options import ReadOptions
 from vhydro.episodes import Episode
 from vhydro.filter import Belief
 from vhydro.fitted import Fitted, digest, load
-from vhydro.modes.readings import REGIMES, Readings
+from vhydro.modes.readings import REGIMES, Readings, touching_words
 from vhydro.modes.segments import COLUMNS, Segment, as_rows, segments_of, write_segments
 from vhydro.progress import counted
 from vhydro.report.files import staged
@@ -87,20 +87,27 @@ def run_segment(config: SegmentCommand) -> list[list[Segment]]:
     return found
 
 
-def segment_tables(_fitted: Fitted) -> dict[str, dict[str, str]]:
+def segment_tables(fitted: Fitted) -> dict[str, dict[str, str]]:
     """One row for each segment."""
     numbers = {"start": "int64", "end": "int64", "start_s": "float64", "end_s": "float64", "mode": "int64"}
-    return {"segments": {"episode": "string", **numbers, "words": "string", "confidence": "float64"}}
+    columns = {"episode": "string", **numbers, "words": "string", "confidence": "float64"}
+    return {"segments": columns | ({"touching": "string"} if isinstance(fitted.view, ContactView) else {})}
 
 
 def segment_rows(
     fitted: Fitted, logs: Sequence[Episode], names: Sequence[str], options: Mapping[str, Any]
 ) -> dict[str, dict[str, list]]:
     """The segments of logs, as columns."""
-    found = [as_rows(log, fitted.dt) for log in fitted.segments(logs, seed=options["seed"])]
-    rows = [{"episode": name, **row} for name, log in zip(names, found, strict=True) for row in log]
+    beliefs = fitted.smooth_all(logs, seed=options["seed"])
+    found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
+    tables = [as_rows(log, fitted.dt) for log in found]
+    rows = [{"episode": name, **row} for name, log in zip(names, tables, strict=True) for row in log]
     columns = {key: [row[key] for row in rows] for key in ("episode", *COLUMNS)}
-    return {"segments": {**columns, "words": [fitted.names[row["mode"]] for row in rows]}}
+    columns["words"] = [fitted.names[row["mode"]] for row in rows]
+    each = [(_contacts(fitted, log, b), s) for log, b, s in zip(logs, beliefs, found, strict=True)]
+    if isinstance(fitted.view, ContactView):
+        columns["touching"] = [what for c, s in each if c is not None for what in touching_words(c, s)]
+    return {"segments": columns}
 
 
 def kept_segments(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
@@ -172,4 +179,5 @@ def _write(
     np.savez_compressed(folder / "posteriors.npz", **arrays)
     (folder / "timeline.svg").write_text(timeline_svg(names, stretches, fitted.names), encoding="utf-8")
     readings = [_as_json(c) for c in contacts if c is not None]
-    write_segments(folder / "segments", found, names, dt, fitted.names, readings)
+    touching = [touching_words(c, log) for c, log in zip(contacts, found, strict=True) if c is not None]
+    write_segments(folder / "segments", found, names, dt, fitted.names, readings, touching)

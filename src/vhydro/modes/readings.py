@@ -2,10 +2,12 @@
 
 A model's modes say what goes with the hand, and whether fingers and arm do as they are told. What rests on another
 thing does not show in motion, but gravity says it: a body that nothing holds stands on something else than before where
-it stands higher than it began, or lower and began above another body. An arm that falls short while its fingers hold
-something presses it against something else.
+it stands higher than it began, or lower and began above another body. Where the hand has kept its place beside it and
+not opened its fingers, it still is in that hand. An arm that falls short while its fingers hold something presses it
+against something else.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.ndimage import median_filter
 
 from vhydro.episodes import Episode
+from vhydro.modes.segments import Segment
 from vhydro.occlusion import straight_lines
 from vhydro.views.contact import ContactView
 from vhydro.views.view import AXES
@@ -20,6 +23,7 @@ from vhydro.views.view import AXES
 FREE, IMPACT, SUSTAINED = 0, 1, 2
 REGIMES = ("free", "impact", "sustained")
 SURELY = 5.0  # deviations of a height, over rows of rest
+OPENED = 0.001  # metres that a finger moves out where it lets go
 HIGHER = 0.003  # metres: more than a body tilts when it is pushed, less than the floor of a bin
 
 
@@ -83,12 +87,52 @@ def touching_of(
 
     goes = np.stack([is_on(body) for body in bodies], 1)
     blocked = (is_on("gripper") | is_on("end_effector")) & ~goes.any(1)
-    held = goes.copy()
-    held[blocked, _nearest(view, seen, places)[blocked]] = True  # fingers that are on something are on what is near
     cloth = np.array([body in view.cloths for body in bodies])
-    return Touching(
-        held, _stands_elsewhere(places, goes, noise) & ~goes & ~cloth, is_on("joints") & is_on("gripper") & goes.any(1)
-    )
+    elsewhere = _stands_elsewhere(places, goes, noise) & ~cloth
+    held = goes | _still_held(goes, elsewhere, places - _hand(seen)[:, None], _opening(seen), noise)
+    blocked &= ~held.any(1)
+    held[blocked, _nearest(view, seen, places)[blocked]] = True  # fingers that are on something are on what is near
+    return Touching(held, elsewhere & ~held, is_on("joints") & is_on("gripper") & goes.any(1))
+
+
+def _still_held(
+    goes: Bool[np.ndarray, "rows bodies"],
+    elsewhere: Bool[np.ndarray, "rows bodies"],
+    beside: Float[np.ndarray, "rows bodies 3"],
+    opening: Float[np.ndarray, "rows"],
+    noise: Float[np.ndarray, "bodies"],
+) -> Bool[np.ndarray, "rows bodies"]:
+    """What was lifted and is held still: no motion shows it, but neither did the hand leave nor the fingers open."""
+    out = np.zeros_like(goes)
+    for body, reach in enumerate(np.maximum(HIGHER, SURELY * noise)):
+        for last in np.flatnonzero(goes[:-1, body] & ~goes[1:, body]):
+            rest = slice(last + 1, last + 1 + _first(goes[last + 1 :, body]))
+            off = np.linalg.norm(beside[rest, body] - beside[last, body], axis=1)
+            wider = opening[rest] > opening[last] + OPENED
+            stays = slice(rest.start, rest.start + _first((off > reach) | wider | ~elsewhere[rest, body]))
+            out[stays, body] = True
+    return out
+
+
+def _first(flags: Bool[np.ndarray, "rows"]) -> int:
+    """The first row that is so; as many as there are where none is."""
+    return int(flags.argmax()) if flags.any() else len(flags)
+
+
+def _hand(seen: Episode) -> Float[np.ndarray, "rows 3"]:
+    """Where the hand is in every row."""
+    inputs = [c.name for c in seen.inputs]
+    before = seen.actions[:, [inputs.index(f"hand.{a}") for a in AXES]]
+    return np.concatenate([before, before[-1:] + seen.actions[-1:, :3]])  # the first drives are the hand's own steps
+
+
+def _opening(seen: Episode) -> Float[np.ndarray, "rows"]:
+    """How wide the fingers are open in every row; 0 where the log does not say."""
+    inputs = [c.name for c in seen.inputs]
+    if "opening" not in inputs:
+        return np.zeros(len(seen.observations))
+    after = seen.actions[:, inputs.index("opening")]
+    return np.concatenate([after[:1], after])
 
 
 def _stands_elsewhere(
@@ -137,10 +181,7 @@ def shown_places(view: ContactView, seen: Episode) -> Float[np.ndarray, "rows bo
 
 def _nearest(view: ContactView, seen: Episode, places: np.ndarray) -> Int[np.ndarray, "rows"]:
     """The body that is nearest to the hand in every row; a cloth is everywhere."""
-    inputs = [c.name for c in seen.inputs]
-    before = seen.actions[:, [inputs.index(f"hand.{a}") for a in AXES]]
-    hand = np.concatenate([before, before[-1:] + seen.actions[-1:, :3]])  # the first drives are the hand's own steps
-    gap = np.linalg.norm(places - hand[:, None], axis=2)
+    gap = np.linalg.norm(places - _hand(seen)[:, None], axis=2)
     gap[:, [body in view.cloths for body in view.bodies]] = 0.0
     return gap.argmin(1)
 
@@ -152,6 +193,12 @@ def _words(row: Touching, view: ContactView) -> str:
     return (
         "; ".join([*parts, *([f"{standing} on something else than at first"] if standing else [])]) or "nothing touches"
     )
+
+
+def touching_words(found: Readings, segments: Sequence[Segment]) -> list[str]:
+    """What touches in most rows of every segment, in words."""
+    most = (np.unique(found.touching[s.start : s.end], return_counts=True) for s in segments)
+    return [found.words[int(codes[counts.argmax()])] for codes, counts in most]
 
 
 def regime_of(touching: np.ndarray, impact: int = 3) -> np.ndarray:

@@ -90,11 +90,12 @@ def write_segments(
     dt: float,
     words: Sequence[str] = (),
     readings: Sequence[Mapping[str, Any]] = (),
+    touching: Sequence[Sequence[str]] = (),
 ) -> tuple[Path, Path]:
     """The JSON and the CSV file `path_stem`.json and .csv, which now hold the segments of all named episodes.
 
-    Both say what every mode means, where there are words; the JSON also how the path of each episode reads, where
-    readings are given. Both are written out before either takes the place of an older one.
+    Both say what every mode means, where there are words, and what touches in every segment, where that is given; the
+    JSON also how the path of each episode reads. Both are written out before either takes the place of an older one.
     """
     if len(names) != len(episodes_segments) or len(set(names)) != len(names):
         raise ValueError(
@@ -103,6 +104,9 @@ def write_segments(
         )
     shown = map(printable, names)
     tables = {name: as_rows(segments, dt) for name, segments in zip(shown, episodes_segments, strict=True)}
+    for rows, said in zip(tables.values(), touching, strict=True) if touching else ():
+        for row, what in zip(rows, said, strict=True):
+            row["touching"] = what
     stem = Path(path_stem)
     files = stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.csv")
     _write_together(dict(zip(files, (_json(tables, dt, words, readings), _csv(tables, words)), strict=True)))
@@ -143,11 +147,13 @@ def _json(
 def _csv(tables: Mapping[str, list[dict[str, Any]]], words: Sequence[str]) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("episode", *COLUMNS, *(["words"] if words else [])))
+    touching = any("touching" in row for rows in tables.values() for row in rows)
+    writer.writerow(("episode", *COLUMNS, *(["words"] if words else []), *(["touching"] if touching else [])))
     for name, rows in tables.items():
         for row in rows:
-            told = [spreadsheet_text(words[int(row["mode"])])] if words else []
-            writer.writerow((spreadsheet_text(name), *row.values(), *told))
+            told = [words[int(row["mode"])]] if words else []
+            told += [row["touching"]] if touching else []
+            writer.writerow((spreadsheet_text(name), *(row[c] for c in COLUMNS), *map(spreadsheet_text, told)))
     return text.getvalue()
 
 
