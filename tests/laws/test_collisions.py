@@ -18,8 +18,11 @@ from vhydro.laws.estimate import ShootingConfig
 from vhydro.laws.form import Form
 from vhydro.laws.lagrange import LagrangeConfig
 from vhydro.laws.lagrange_law import LagrangeLaw
+from vhydro.laws.marks import rigid
 from vhydro.laws.meetings import meetings
+from vhydro.laws.recover import recover
 from vhydro.library import Monomial
+from vhydro_audits.laws_new import new_problem, new_recording
 
 DT, MASSES, RESTITUTION, PLACE = 0.01, np.array([1.0, 0.6]), 0.6, -0.3
 WALL, OF_WALL = 0.5, 0.5  # of the second cart
@@ -269,3 +272,18 @@ def test_the_model_follows_bumps_that_nothing_shows():
     beliefs = filter_episodes(found().as_model(), logs, key=jax.random.key(1), settings=settings)
     off = np.stack([b.mean[:, :2] for b in beliefs]) - places[:2, :240]
     assert np.sqrt(np.mean(off[:, hidden] ** 2)) < 0.01 * places.std()
+
+
+def test_a_bumper_is_as_hard_as_the_mass_that_meets_it_is_light():
+    """Two carts meet with the mass `m1 m2 / (m1 + m2)`, here seen through their gap: less than either has."""
+    _, recording = new_recording("carts", 0, 1e-3, 0.0, episodes=6, steps=400, dt=0.005)
+    law = recover(recording, new_problem("carts"), CONFIG)
+    assert isinstance(law, LagrangeLaw)
+    stiff = [e.kind == "stiffness" for e in law.form.entries]
+    assert sum(stiff) == 1
+    meets = 1.0 * 0.6 / 1.6
+    for samples, is_rigid in ((1.4, True), (1.6, False)):  # of 0.005 s, in and out again
+        bumper = meets * (3 / (samples * 0.005)) ** 2
+        told = [*rigid(replace(law, theta=np.where(stiff, bumper, law.theta)))]
+        assert [mode for mode, _ in told] == [1] * is_rigid
+        assert not told or "within 1.4 samples" in told[0][1]

@@ -173,6 +173,13 @@ def test_a_wall_too_stiff_to_be_seen_is_told_as_impacts():
     assert "unidentified" not in text(law) + table(law)
     assert law.surfaces["restitution of upper wall along x"].value == pytest.approx(0.5, abs=0.005)
     assert rigid_law(view, logs, replace(stiff, problems=())) is None  # nobody doubts it
+    # Without labels there is one mode, or no law at all, and the wall is the same.
+    alone = recover(recording, mechanics_problem(view, logs[0], ("all",)), LawsConfig(estimator="weak"))
+    for tried in (replace(alone, problems=((0, "over 0.5 s it errs"),)), None):
+        found = rigid_law(view, logs, tried)
+        assert found is not None
+        assert found.surfaces == law.surfaces
+    assert rigid_law(view, logs, replace(alone, problems=())) is None
 
 
 def test_a_restitution_that_changes_is_marked():
