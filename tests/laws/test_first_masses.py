@@ -52,3 +52,5 @@ def test_of_an_input_masses_begin_at_the_acceleration_seen(washed_out):
     seen = np.sqrt(np.nanmean(tracks.smooth.acceleration[..., 0] ** 2))
     np.testing.assert_allclose(masses[0], 2.0 * np.std(tracks.actions[..., 0]) / seen)
     assert (np.diff(masses) > 0).all()
+    still = tracks._replace(actions=np.ones_like(tracks.actions))
+    assert not offered(law.form, still, entry).size

@@ -238,7 +238,7 @@ def with_sure_masses(law: Weak, tracks: Tracks, config: ShootingConfig) -> Weak:
             value = law.form.known[anchor] / mass
             theta = with_mass(law.rows, law.choice.theta, law.choice.support, anchor, value)
             tried.append(law._replace(choice=law.choice._replace(theta=theta)))
-        law = min(tried, key=lambda one: _first_misfit(one, tracks, config))
+        law = min(tried, key=lambda one: _first_misfit(one, tracks, config), default=law)
     return law
 
 

@@ -35,13 +35,16 @@ def anchors(form: Form, rows: Rows, theta: np.ndarray, support: np.ndarray) -> l
 
 
 def offered(form: Form, tracks: Tracks, anchor: int) -> np.ndarray:
-    """Masses to try where an entry's force is known: from what it could just be seen to do to what it hardly does."""
+    """Masses to try where an entry's force is known: from what it could just be seen to do to what it hardly does.
+
+    None of an input that never varies: it could do anything.
+    """
     entry, known = form.entries[anchor], abs(form.known[anchor])
     if entry.kind == "dissipation":  # it stops a thing in the time mass / friction
         return known * tracks.dt * np.geomspace(FEWEST, tracks.positions.shape[1], TRIED)
     force = known * np.std(tracks.actions[..., entry.column])
     seen = np.sqrt(np.nanmean(tracks.smooth.acceleration[..., entry.axis] ** 2))
-    return force / max(seen, 1e-300) * np.geomspace(1.0, WIDEST, TRIED)
+    return force / seen * np.geomspace(1.0, WIDEST, TRIED) if min(force, seen) > 0 else np.zeros(0)
 
 
 def with_mass(rows: Rows, theta: np.ndarray, support: np.ndarray, anchor: int, value: float) -> np.ndarray:
