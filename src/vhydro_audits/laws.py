@@ -337,6 +337,6 @@ def equations(config: LawsAuditConfig) -> list[dict[str, str]]:
         names = list(found.law.modes)
         for true, name in enumerate(systems.law(SYSTEMS[task]).modes):
             names[order[true]] = name
-        recovered = text(replace(found.law, modes=tuple(names)))
+        recovered = text(replace(found.law, modes=tuple(names))).partition("\n\nmisfit over")[0] + "\n"
         out.append({"task": task, "true": text(true_law(task)), "recovered": recovered, "condition": condition(key)})
     return out

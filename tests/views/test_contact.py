@@ -151,17 +151,19 @@ def test_fingers_that_are_never_told_to_move_are_left_out(logs):
 # --- what stands on what ----------------------------------------------------------------------------------------------
 
 
-def standing_log(height: np.ndarray, *, gripper: bool = False):
-    """A cup at these heights below a hand that rests at the origin, as the view shows it."""
+def standing_log(height: np.ndarray, *, gripper: bool = False, leaves: int | None = None):
+    """A cup at these heights below a hand that rests at the origin, or leaves it, as the view shows it."""
     names = [f"cup.{a}" for a in "xyz"] + (["gripper.opening"] if gripper else [])
     values = np.stack([0 * height, 0 * height, height, *([0 * height] if gripper else [])], 1)
     channels = tuple(Channel(n, n.partition(".")[0], "m") for n in names)
     inputs = tuple(Channel(n) for n in [*(f"drive of {n}" for n in names), "hand.x", "hand.y", "hand.z"])
-    return Episode(values, np.zeros((len(height) - 1, len(inputs))), 0.1, channels, inputs)
+    told = np.zeros((len(height) - 1, len(inputs)))
+    told[leaves if leaves is not None else len(told) :, -1] = 0.3  # of the hand before each step
+    return Episode(values, told, 0.1, channels, inputs)
 
 
 def test_what_nobody_holds_and_is_higher_than_before_stands_on_something():
-    seen = standing_log(np.array([0.0, 0.0, 0.1, 0.1, np.nan, 0.1, 0.002]))
+    seen = standing_log(np.array([0.0, 0.0, 0.1, 0.1, np.nan, 0.1, 0.002]), leaves=3)
     view, couples = ContactView(HAND, CUP), np.array([[False], [True]])
     path = np.array([0, 1, 1, 0, 0, 0, 0])
     read = readings(path, couples, view, seen)

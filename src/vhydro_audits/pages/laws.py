@@ -134,7 +134,7 @@ def _equations(pairs: Sequence[Record]) -> Claim | None:
 
 def _noise(results: Results) -> Claim:
     lines = [Line(setting_title(place), place) for place in results.settings]
-    few = [line for line in lines if line.place in [*pictured(results), _middle(results), *_ends(results)]]
+    few = [line for line in lines if line.place in [*pictured(results), _middle(results), *_ends(results)[1:]]]
     keys = method_keys(LAWS, results.methods, paper=True)
     first, rest = _rows_apart(results)
     picture = figure(
