@@ -15,6 +15,7 @@ from vhydro.data import DataError, read
 from vhydro.data.dataset import Dataset
 from vhydro.data.npz_native import write_npz
 from vhydro.data.sample import SHIPPED, sample
+from vhydro.usage import UsageError
 from vhydro.views import BodyView, ContactView, MechanicsView, PlainView, choose_view
 from vhydro.views.needs import needs, triples
 
@@ -35,6 +36,16 @@ def test_a_place_is_named_with_commas_or_without():
     body = ("cup=a,b,c",)
     assert Naming(hand=("x,y,z",), body=body) == Naming(hand=("x", "y", "z"), body=body)
     assert Naming(hand=("x,y", "y", "z"), body=body).hand == ("x,y", "y", "z")  # a name may hold a comma
+
+
+@pytest.mark.parametrize(
+    ("told", "missing"),
+    [({"forces": ("f",)}, "positions"), ({"masses": (1.0,)}, "positions"), ({"grip": "g"}, "hand")],
+)
+def test_what_is_told_of_channels_nobody_named_is_refused(told, missing):
+    """It counted for nothing, without a word."""
+    with pytest.raises(UsageError, match=f"--{next(iter(told))} without --{missing}; expected both"):
+        Naming(**told).chosen()
 
 
 # --- what every view needs --------------------------------------------------------------------------------------------

@@ -18,6 +18,10 @@ from vhydro.views.view import AXES, looked_up
 
 LARGEST = 1 << 24  # bytes of a mapping file
 IGNORED = ("about", "unused")  # what a draft says to whoever edits it
+OF = {
+    "positions": ("forces", "carried_by", "friction", "masses"),
+    "hand": ("grip", "fingers", "joints", "targets", "moves"),
+}
 APART = "\x1f"  # between the channels of a body in a file, whose names may hold commas
 REMEDY = "`vhydro data inspect LOGS --write FILE` drafts one."
 
@@ -73,6 +77,7 @@ class Naming:
             "contact": (*told.hand, *told.fingers, *told.joints, *told.moves), "mechanics": told.positions,
             "plain": told.channels, "body": told.body if not told.hand else (),
         }  # fmt: skip
+        told._refuse_orphans()
         meant = [kind for kind, names in named.items() if names]
         if told.view != "auto" and meant not in ([], [told.view]):
             raise self._error(
@@ -90,6 +95,16 @@ class Naming:
             return told._built(meant[0])
         except ValueError as error:
             raise self._error(str(error)) from None
+
+    def _refuse_orphans(self) -> None:
+        """Raises where something is told of channels that are not named: it would count for nothing."""
+        for whose, names in OF.items():
+            alone = [name for name in names if getattr(self, name) and not getattr(self, whose)]
+            if alone:
+                raise self._error(
+                    f"--{alone[0].replace('_', '-')} without --{whose}; expected both, for one is told of the other. "
+                    f"Name the channels with --{whose}."
+                )
 
     def _error(self, words: str) -> ValueError:
         """What is wrong, with the command line or with the file that was named."""

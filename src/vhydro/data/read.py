@@ -224,7 +224,8 @@ class AtRate:
         if abs(episode.dt * self.rate - 1) > SAME_RATE:
             raise ValueError(
                 f"{episode.source} has {1 / episode.dt:g} rows per second by its own account; expected {self.rate:g}, "
-                "as was asked for. Leave the rate out: only bags are put on another clock."
+                "as was asked for. Leave the rate out: only bags are put on another clock. --only-rate HZ keeps the "
+                "episodes of one rate."
             )
         return episode
 
