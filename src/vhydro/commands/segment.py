@@ -99,15 +99,20 @@ def segment_rows(
 ) -> dict[str, dict[str, list]]:
     """The segments of logs, as columns."""
     beliefs = fitted.smooth_all(logs, seed=options["seed"])
-    found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
+    found = [_cut(belief) for belief in beliefs]
     tables = [as_rows(log, fitted.dt) for log in found]
     rows = [{"episode": name, **row} for name, log in zip(names, tables, strict=True) for row in log]
     columns = {key: [row[key] for row in rows] for key in ("episode", *COLUMNS)}
     columns["words"] = [fitted.names[row["mode"]] for row in rows]
-    each = [(_contacts(fitted, log, b), s) for log, b, s in zip(logs, beliefs, found, strict=True)]
     if isinstance(fitted.view, ContactView):
-        columns["touching"] = [what for c, s in each if c is not None for what in touching_words(c, s)]
+        each = zip(logs, beliefs, found, strict=True)
+        columns["touching"] = [w for log, b, cut in each for w in touching_words(fitted.contacts(log, b), cut)]
     return {"segments": columns}
+
+
+def _cut(belief: Belief) -> list[Segment]:
+    """The segments of a log, with how sure the belief is of each."""
+    return segments_of(belief.path, np.asarray(belief.mode, np.float64))
 
 
 def kept_segments(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tuple[list[list[Segment]], int]:
@@ -118,7 +123,7 @@ def kept_segments(config: SegmentCommand, fitted: Fitted, logs: Dataset) -> tupl
         for log in counted(logs, "cutting logs"):
             beliefs.append(fitted.smooth(log, seed=config.seed))
             contacts.append(_contacts(fitted, log, beliefs[-1]))
-        found = [segments_of(b.path, np.asarray(b.mode, np.float64)) for b in beliefs]
+        found = [_cut(belief) for belief in beliefs]
         _write(folder, fitted, logs.names, found, beliefs, contacts, digest(config.model))
     write_run_page(config.out)
     return found, sum(len(b.path) for b in beliefs)
