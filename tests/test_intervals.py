@@ -110,7 +110,7 @@ def test_the_calibration_says_how_many_episodes_each_cell_rests_on(fitted):
     episodes = np.zeros((2, 5, 2), int)
     episodes[:, 1:3] = 10
     np.testing.assert_array_equal(fitted.calibration.episodes, episodes)
-    np.testing.assert_allclose(fitted.calibration.guaranteed_up_to(), np.where(episodes > 0, 10 / 11, 0))
+    np.testing.assert_allclose(fitted.calibration.ranked_up_to(), np.where(episodes > 0, 10 / 11, 0))
 
 
 def test_an_episode_that_comes_twice_is_one(model, fitted, validation):

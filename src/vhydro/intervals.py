@@ -39,7 +39,7 @@ def calibrated(
 
     Use episodes the model was not trained on, at every occlusion that will be met; one that comes several times, hidden
     in several ways, counts as one. What is exchangeable is the episode: coverage is of a reading of a new episode, and
-    guaranteed up to the level K / (K + 1) of K episodes (see `Calibration.guaranteed_up_to`). The calibration is of
+    needs no assumption on scores up to the level K / (K + 1) of K episodes (see `Calibration.ranked_up_to`). The calibration is of
     this model with these filter settings; train or change either, and it must be made again.
     """
     _refuse_unpaired(model, truth, seen, filtered)
