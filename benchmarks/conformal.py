@@ -2,8 +2,8 @@
 
 Every study calibrates on K episodes of 60 dependent readings. In `none` episodes are alike, in `mild` and `strong` each
 has a log-normal scale (sd of the log .25 and .75), in `heavy` the scale is that of a Student-t with 2 degrees of
-freedom, in `offset` each episode is off by a normal constant of sd 2. In `rare` one episode in
-ten is five times as wide.
+freedom, in `offset` each episode is off by a normal constant of sd 2. In `rare` one episode in ten is
+five times as wide.
 
 Coverage of a reading of a new episode is exact for each study's factors; its standard error is over studies. Writes
 `results/conformal.json`.

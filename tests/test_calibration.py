@@ -103,7 +103,7 @@ def coverage(factors, spread):
 def test_readings_of_a_new_episode_are_covered_as_promised(count, studies, spread):
     share, error = coverage(by_episodes(simulated(studies, count, spread, seed=count)), spread)
     assert (share > LEVELS - 4 * error).all()
-    sure = LEVELS <= count / (count + 1)
+    sure = count / (count + 1) >= LEVELS
     assert (share < LEVELS + 0.2 / (count + 1) + 4 * error)[sure].all()  # a fifth of what one more rank would cover
 
 
@@ -121,7 +121,7 @@ def test_coverage_is_that_of_the_level_whatever_the_scores(kind, count):
     factors = by_episodes(score[:, :count])
     inside = (score[:, count:, :, None] <= factors[:, None, None]).mean((1, 2))
     error = inside.std(0, ddof=1) / np.sqrt(studies)
-    assert (np.abs(inside.mean(0) - LEVELS) < 0.01 + 4 * error)[LEVELS <= count / (count + 1)].all()
+    assert (np.abs(inside.mean(0) - LEVELS) < 0.01 + 4 * error)[count / (count + 1) >= LEVELS].all()
 
 
 def test_counting_readings_in_place_of_episodes_promises_too_much():

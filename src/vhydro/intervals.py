@@ -39,8 +39,8 @@ def calibrated(
 
     Use episodes the model was not trained on, at every occlusion that will be met; one that comes several times, hidden
     in several ways, counts as one. What is exchangeable is the episode: coverage is of a reading of a new episode, and
-    needs no assumption on scores up to the level K / (K + 1) of K episodes (see `Calibration.ranked_up_to`). The calibration is of
-    this model with these filter settings; train or change either, and it must be made again.
+    needs no assumption on scores up to the level K / (K + 1) of K episodes (see `Calibration.ranked_up_to`). The
+    calibration is of this model with these filter settings; train or change either, and it must be made again.
     """
     _refuse_unpaired(model, truth, seen, filtered)
     groups = channel_groups(seen[0])
