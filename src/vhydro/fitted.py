@@ -263,9 +263,7 @@ class Fitted:
             belief = self.present(belief, seed=seed)
         return (planner or mppi())(dynamics, belief, task, key=jax.random.key(seed), warm=warm)
 
-    def present(
-        self, log: "Episode | FittedStream", belief: Belief | None = None, *, seed: int = 0
-    ) -> Belief | Particles:
+    def present(self, log: "Episode | FittedStream", belief: Any = None, *, seed: int = 0) -> Belief | Particles:
         """What is believed at the end of a log, or of a stream now, as `dynamics()` plans from it.
 
         `belief` is that of `filter`, where there is one already. Of a model with commands it is of hand and bodies
@@ -286,7 +284,7 @@ class Fitted:
         unit = units[self.view.hand[0]][0]
         return present(self.commanded, self.view, self.model, self.couples, state, recent, unit=unit, key=key)
 
-    def _believed(self, log: Episode, belief: Belief | None, seed: int) -> tuple[Any, Recent | None]:
+    def _believed(self, log: Any, belief: Any, seed: int) -> tuple[Any, Recent | None]:
         """The belief at the end of a log, with what a plan needs of its last rows."""
         if not isinstance(log, Episode):
             raise ValueError(
