@@ -444,7 +444,8 @@ class FittedStream:
     """A running filter over raw rows. `start(observation)` once, then `step(action, observation)` for every sample.
 
     Observations and actions are vectors in the order of `Fitted.channels` and `Fitted.inputs`, in their units, or
-    mappings by name; what is missing or NaN is hidden. Through a body view the belief begins with the second row.
+    mappings by name; what is missing or NaN is hidden. Through a body view the belief begins with the second row. Where
+    the fit has commands, a hidden hand is carried on by the servo model from the row that last showed it.
     """
 
     def __init__(
@@ -473,7 +474,10 @@ class FittedStream:
 
     @property
     def particles(self) -> Particles:
-        """The current weighted population: what a plan starts from. A stream from a file does not tell it."""
+        """The filter's weighted population, of which `Fitted.present` makes what a plan starts from.
+
+        A stream from a file does not tell it.
+        """
         if isinstance(self._stream, LoadedStream):
             raise ValueError("a stream from a file keeps its particles to itself; expected one of `Fitted.stream`.")
         return self._stream.particles

@@ -218,6 +218,17 @@ def test_what_is_present_is_what_was_seen(fitted):
         assert set(np.asarray(points.mode).tolist()) == {HELD if row > met(log) else REST}
 
 
+def test_a_log_in_millimetres_is_present_in_them(fitted):
+    def scaled(channels):
+        return tuple(replace(c, unit="mm") for c in channels)
+
+    log = until(pushed(100), 12)
+    small = replace(log, observations=1e3 * log.observations, channels=scaled(log.channels))
+    z = np.asarray(replace(fitted, channels=scaled(fitted.channels)).present(small).z)
+    np.testing.assert_allclose(z[:7], 1e3 * np.asarray(fitted.present(log).z)[:7], atol=1e-3)
+    np.testing.assert_allclose(z[7:10].mean(1), small.observations[-1, CUBE], atol=0.5)
+
+
 def test_a_hidden_cube_is_where_its_spread_says(fitted):
     inside, spread = [], {0: [], 2: [], 8: []}
     for log in (pushed(seed) for seed in range(100, 106)):
