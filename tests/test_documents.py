@@ -82,6 +82,9 @@ def _planning(names: dict) -> None:
     assert names["proof"].how == "parameters"
     assert names["decision"].follows in ("certified", "fallback")
     assert abs(names["state"][0] - 0.15) < 0.1
+    cube, moves = np.asarray(names["cube"]), names["moves"]
+    assert np.quantile(cube, 0.01) < names["truth"] < np.quantile(cube, 0.99)
+    assert moves.actions[:, 0].mean() > 0.1  # on through the place where the cube is believed
 
 
 def _control_loop(names: dict) -> None:

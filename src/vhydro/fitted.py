@@ -41,6 +41,7 @@ from vhydro.planning import (
     law_dynamics,
     mppi,
 )
+from vhydro.planning.present import Recent, body_readings, carried, hidden_as, present
 from vhydro.printable import printable_json
 from vhydro.proposal import ConditionedProposal, Proposal
 from vhydro.smoother import PARTICLES, smooth_logs
@@ -49,6 +50,7 @@ from vhydro.storage import load as load_parts
 from vhydro.units import si_unit
 from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainView, as_json, view_from_json
 from vhydro.views.contact import MACHINE
+from vhydro.views.view import looked_up
 
 FORMAT = 1  # of the notes of a fitted model's file
 MODEL = "model.vhydro"  # the model's file in the folder of a run
@@ -88,14 +90,17 @@ class Fitted:
         return "\n".join(self.report)
 
     def see(self, log: Episode) -> Episode:
-        """The log as the model sees it; labels are left behind."""
+        """The log as the model sees it; labels are left behind.
+
+        A hand that is hidden for some rows is carried on by the servo model, where the fit has one.
+        """
         if abs(log.dt - self.dt) > SAME_STEP * self.dt:
             raise ValueError(
                 f"{log.source or 'the log'} has steps of {log.dt:g} s; expected {self.dt:g} s, as the logs that the "
                 "model was fitted to: its modes are of what happens in one step. Fit a model to these logs, or say "
                 f"their rate (--rate {1 / self.dt:g}) if they tell none."
             )
-        seen = self.view(log.unlabelled())
+        seen = self._viewed(log.unlabelled())
         things = [
             i for i, c in enumerate(seen.channels) if not isinstance(self.view, ContactView) or c.group not in MACHINE
         ]
@@ -105,6 +110,14 @@ class Fitted:
                 "nothing to tell anything by. Leave it out."
             )
         return seen
+
+    def _viewed(self, log: Episode) -> Episode:
+        if self.commanded is None or not isinstance(self.view, ContactView):
+            return self.view(log)
+        looked_up(self.view, log)  # refuses what it cannot read
+        whole, _ = carried(self.commanded, self.view, log)
+        seen = self.view(whole)
+        return seen if whole is log else hidden_as(log, seen, self.view)
 
     def filter(self, log: Episode, *, seed: int = 0, **options: Any) -> Belief:
         """What is believed after every row, and what every step certifies; options are those of `FilterSettings`."""
@@ -144,7 +157,7 @@ class Fitted:
             )
         settings = replace(self.settings, **options)
         stream = Stream(self.model, dt=self.dt, key=_key(seed), proposal=self.guide, settings=settings)
-        return FittedStream(stream, self.view, self.names, self.channels, self.inputs)
+        return FittedStream(stream, self.view, self.names, self.channels, self.inputs, self.commanded)
 
     def segments(self, logs: Episode | Sequence[Episode], *, seed: int = 0) -> list[list[Segment]]:
         """The stretches of one mode each of every log, with how sure the model is of them."""
@@ -232,13 +245,58 @@ class Fitted:
         )  # fmt: skip
 
     def plan(
-        self, belief: Any, task: Task, *, planner: Planner | None = None, warm: Plan | None = None, seed: int = 0
+        self,
+        belief: "Episode | FittedStream | Belief | Particles",
+        task: Task,
+        *,
+        planner: Planner | None = None,
+        warm: Plan | None = None,
+        seed: int = 0,
     ) -> Plan:
-        """The best actions found for a task from what is believed now: the end of a filtered log, or a stream's.
+        """The best actions found for a task from what is believed now.
 
-        `planner` is `mppi(…)` or `cem(…)`; `warm` is the plan of the step before.
+        `belief` is the log so far, a running stream, what `present` gives, or a belief of `filter` where the model
+        needs no more. `planner` is `mppi(…)` or `cem(…)`; `warm` is the plan of the step before.
         """
-        return (planner or mppi())(self, belief, task, key=jax.random.key(seed), warm=warm)
+        dynamics = self.dynamics()
+        if isinstance(belief, Episode | FittedStream):
+            belief = self.present(belief, seed=seed)
+        return (planner or mppi())(dynamics, belief, task, key=jax.random.key(seed), warm=warm)
+
+    def present(self, log: "Episode | FittedStream", belief: Any = None, *, seed: int = 0) -> Belief | Particles:
+        """What is believed at the end of a log, or of a stream now, as `dynamics()` plans from it.
+
+        `belief` is that of `filter`, where there is one already. Of a model with commands it is of hand and bodies
+        together: the hand by its encoders, bodies by the filter, hidden ones as far apart as it is unsure of them.
+        """
+        if isinstance(log, FittedStream):
+            _refuse_other_stream(self, log)
+            state, recent = log.particles, log.recent
+        else:
+            state, recent = self._believed(log, belief, seed)
+        if recent is None:
+            return state
+        assert self.commanded is not None
+        assert isinstance(self.view, ContactView)
+        assert self.couples is not None
+        units = {c.name: si_unit(c.unit) or (1.0, "") for c in self.channels}
+        key = jax.random.fold_in(jax.random.key(seed), recent.row)
+        unit = units[self.view.hand[0]][0]
+        return present(self.commanded, self.view, self.model, self.couples, state, recent, unit=unit, key=key)
+
+    def _believed(self, log: Any, belief: Any, seed: int) -> tuple[Any, Recent | None]:
+        """The belief at the end of a log, with what a plan needs of its last rows."""
+        if not isinstance(log, Episode):
+            raise ValueError(
+                f"a {type(log).__name__} was given for the log so far; expected an Episode or a running stream. A "
+                "belief goes behind the log that it is of: `fitted.present(log, belief)`."
+            )
+        belief = self.filter(log, seed=seed) if belief is None else belief
+        _refuse_other_belief(belief, log)
+        if self.commanded is None or not isinstance(self.view, ContactView):
+            return belief, None
+        whole, hands = carried(self.commanded, self.view, log)
+        return belief.final, Recent(hands, body_readings(self.view, whole, belief.record.outliers)[-2:], log.steps)
 
     def score(self, logs: Sequence[Episode], *, seed: int = 0) -> float:
         """The log evidence of the logs per value that was read; models of one view can be compared by it."""
@@ -308,6 +366,31 @@ def _refuse_no_model(path: str | PathLike[str]) -> None:
         raise ModelFileError(f"{path}: its {size:,} bytes are no model; expected the file of one. {remedy}")
 
 
+def _refuse_other_belief(belief: Any, log: Episode) -> None:
+    """Raises unless it is a belief of this log."""
+    if not isinstance(belief, Belief):
+        raise ValueError(
+            f"a {type(belief).__name__} was given for the belief; expected the `Belief` that `filter` gives for the "
+            "log. Leave it out to have the log filtered."
+        )
+    rows = belief.moments.mean.shape[0]
+    if rows != log.steps + 1:
+        raise ValueError(
+            f"the belief is of {rows} rows and the log has {log.steps + 1}; expected the belief of this log. Leave it "
+            "out to have the log filtered."
+        )
+
+
+def _refuse_other_stream(fitted: Fitted, stream: "FittedStream") -> None:
+    """Raises unless it is a stream of this model."""
+    alike = (stream.commanded is None) == (fitted.commanded is None)
+    if not alike or (stream.view, stream.names) != (fitted.view, fitted.names):
+        raise ValueError(
+            f"the stream is of another model, with the modes {', '.join(stream.names)}; expected one of this model, "
+            f"with the modes {', '.join(fitted.names)}. Start one with `fitted.stream()`."
+        )
+
+
 def _key(seed: int) -> PRNGKeyArray:
     """The key of every log and of a stream, so that all have the same numbers."""
     return jax.random.split(jax.random.key(seed), 1)[0]
@@ -361,7 +444,8 @@ class FittedStream:
     """A running filter over raw rows. `start(observation)` once, then `step(action, observation)` for every sample.
 
     Observations and actions are vectors in the order of `Fitted.channels` and `Fitted.inputs`, in their units, or
-    mappings by name; what is missing or NaN is hidden. Through a body view the belief begins with the second row.
+    mappings by name; what is missing or NaN is hidden. Through a body view the belief begins with the second row. Where
+    the fit has commands, a hidden hand is carried on by the servo model from the row that last showed it.
     """
 
     def __init__(
@@ -371,17 +455,29 @@ class FittedStream:
         names: Sequence[str],
         channels: Sequence[Channel],
         inputs: Sequence[Channel],
+        commanded: CommandedModel | None = None,
     ):
-        self._stream, self.view, self.names = stream, view, tuple(names)
+        self._stream, self.view, self.names, self.commanded = stream, view, tuple(names), commanded
         self.channels, self.inputs, self.dt = tuple(channels), tuple(inputs), stream.program.dt
         self._rows: list[np.ndarray] = []
         self._actions: list[np.ndarray] = []
         self._offset: np.ndarray | float = 0.0
         self._begun = False
+        self._recent: Recent | None = None
+
+    @property
+    def recent(self) -> Recent | None:
+        """What a plan needs of the last rows besides the particles, where the model has commands."""
+        if not self._begun:
+            raise ValueError("the stream has not started; call `start(first_observation)` before a plan is made.")
+        return self._recent
 
     @property
     def particles(self) -> Particles:
-        """The current weighted population: what a plan starts from. A stream from a file does not tell it."""
+        """The filter's weighted population, of which `Fitted.present` makes what a plan starts from.
+
+        A stream from a file does not tell it.
+        """
         if isinstance(self._stream, LoadedStream):
             raise ValueError("a stream from a file keeps its particles to itself; expected one of `Fitted.stream`.")
         return self._stream.particles
@@ -399,6 +495,7 @@ class FittedStream:
     def start(self, observation: Any) -> Step | None:
         """The belief after the first observation; forgets everything before it."""
         self._rows, self._actions, self._offset, self._begun = [self._row(observation)], [], 0.0, False
+        self._recent = None
         return self._advance()
 
     def step(self, action: Any, observation: Any) -> Step | None:
@@ -416,15 +513,32 @@ class FittedStream:
         if isinstance(self.view, BodyView) and len(self._rows) < 2:
             return None  # a step needs two rows
         actions = np.array(self._actions).reshape(len(self._actions), len(self.inputs))
-        seen = self.view(Episode(np.stack(self._rows), actions, self.dt, self.channels, self.inputs))
+        log = Episode(np.stack(self._rows), actions, self.dt, self.channels, self.inputs)
+        seen = self._viewed(log)
         row = seen.observations[-1] + self._offset
         if not self._begun:
             self._begun, out = True, self._stream.start(row)
         else:
             told = seen.actions[-1] if len(seen.actions) else np.zeros(self._stream.program.inputs)
             out = self._stream.step(told, row)
+        if self._recent is not None and out.record.outliers:
+            self._recent.bodies[-1] = np.nan
         self._forget(row)
         return out
+
+    def _viewed(self, log: Episode) -> Episode:
+        """What the view shows; a hidden hand is carried on, and what a plan needs of the last two rows is kept."""
+        if self.commanded is None or not isinstance(self.view, ContactView):
+            return self.view(log)
+        before = self._recent
+        hands, row = (None, 0) if before is None else (before.hands, before.row)
+        whole, hands = carried(self.commanded, self.view, log, hands, row)
+        bodies = body_readings(self.view, log)[-1:]
+        if before is not None:
+            bodies = np.concatenate([before.bodies[-1:], bodies])
+        self._recent = Recent(hands, bodies, row + log.steps)
+        self._rows = list(whole.observations)
+        return hidden_as(log, self.view(whole), self.view)
 
     def _forget(self, row: np.ndarray) -> None:
         """Keeps the rows that the next one is seen with: the last, and of a cloth those since it was seen whole."""

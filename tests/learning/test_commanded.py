@@ -1,6 +1,7 @@
 """A hand that is told where to go pushes a cube: what commands do is learned, kept, and planned on."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,11 @@ import pytest
 
 import vhydro as vh
 from vhydro.commanded import HELD, REST
+from vhydro.commands.plan import PlanCommand, run_plan
+from vhydro.data import write
 from vhydro.episodes import Channel, Episode
 from vhydro.learning.commanded import is_commanded, learn_commanded, track
-from vhydro.planning import Task, cem, rollout
+from vhydro.planning import Controller, Task, cem, rollout
 from vhydro.views import ContactView
 
 pytestmark = pytest.mark.computes
@@ -27,24 +30,41 @@ CHANNELS = (
 INPUTS = (*(Channel(m, "action", "") for m in MOVES), Channel(GRIP, "action", ""))
 
 
+class Scene(NamedTuple):
+    """Where hand and cube are, how the hand went last, and how wide its fingers are open."""
+
+    hand: np.ndarray
+    last: np.ndarray
+    cube: np.ndarray
+    width: float = 0.04
+
+    @property
+    def row(self) -> list[float]:
+        return [*self.hand, *self.cube, self.width]
+
+    def after(self, command: np.ndarray, draw: np.random.Generator) -> "Scene":
+        """The servo lags, and a cube that is met goes with the hand."""
+        last = LAG * self.last + GAIN * (1 - LAG) * command[:3] + 2e-5 * draw.normal(size=3)
+        hand, cube = self.hand + last, self.cube
+        if cube[0] - hand[0] < CONTACT:
+            cube = np.array([hand[0] + CONTACT, *(cube + last)[1:]])
+        return Scene(hand, last, cube, 0.5 * self.width + 0.5 * 0.02 * (1 + command[3]))
+
+
+def scene_of(draw: np.random.Generator) -> Scene:
+    return Scene(np.zeros(3), np.zeros(3), np.array([draw.uniform(0.15, 0.3), 0.0, 0.0]))
+
+
 def pushed(seed: int, steps: int = 50) -> Episode:
     """The hand goes along x, with some noise, and pushes the cube from where they meet."""
     draw = np.random.default_rng(seed)
     command = np.column_stack(
         [draw.uniform(0.2, 1.0, steps), 0.2 * draw.normal(size=(steps, 2)), draw.choice([-1, 1], steps)]
     )
-    hand, last, cube = np.zeros(3), np.zeros(3), np.array([draw.uniform(0.15, 0.3), 0.0, 0.0])
-    width, rows = 0.04, []
-    for row in range(steps + 1):
-        rows.append([*hand, *cube, width])
-        if row == steps:
-            break
-        last = LAG * last + GAIN * (1 - LAG) * command[row, :3] + 2e-5 * draw.normal(size=3)
-        hand = hand + last
-        if cube[0] - hand[0] < CONTACT:
-            cube = np.array([hand[0] + CONTACT, *(cube + last)[1:]])
-        width = 0.5 * width + 0.5 * 0.02 * (1 + command[row, 3])
-    return Episode(np.array(rows), command, 0.05, CHANNELS, INPUTS)
+    scenes = [scene_of(draw)]
+    for told in command:
+        scenes.append(scenes[-1].after(told, draw))
+    return Episode(np.array([s.row for s in scenes]), command, 0.05, CHANNELS, INPUTS)
 
 
 LOGS = [pushed(i) for i in range(16)]
@@ -156,3 +176,161 @@ def test_a_kernel_that_is_blind_to_gaps_lets_far_bodies_move(fitted):
     here, there = (np.asarray(blind.log_regime(0, rests, jnp.asarray(z), still, still)) for z in (near, far))
     np.testing.assert_array_equal(here, there)
     assert np.isfinite(there).all()
+
+
+# --- from the filter's belief ---------------------------------------------------------------------------------------
+
+HAND, CUBE, WHOLE = slice(0, 3), slice(3, 6), slice(0, 7)
+
+
+def until(log: Episode, row: int, dark: int = 0, hidden: slice = CUBE) -> Episode:
+    """The log up to a row, with the last rows of some channels hidden."""
+    rows = log.observations[: row + 1].copy()
+    rows[row + 1 - dark :, hidden] = np.nan
+    return replace(log, observations=rows, actions=log.actions[:row])
+
+
+def met(log: Episode) -> int:
+    """The first row in which the cube has moved."""
+    return 1 + int(np.argmax(np.abs(np.diff(log.observations[:, 3])) > 1e-3))
+
+
+def to_goal(goal: float) -> Task:
+    return Task(
+        cost=lambda z, mode, a: jnp.minimum(abs(z["cube.x"] - goal), 2.0),
+        bound=2.0,
+        actions=dict.fromkeys((*MOVES, GRIP), (-1.0, 1.0)),
+    )
+
+
+def test_what_is_present_is_what_was_seen(fitted):
+    log, dynamics = pushed(100), fitted.dynamics()
+    named = [dict(zip([c.name for c in log.channels], row, strict=True)) for row in log.observations]
+    for row in (0, 1, 2, met(log) - 2, met(log) + 3):
+        points = dynamics.population(fitted.present(until(log, row)))
+        command = log.actions[row - 1] if row else None
+        start = np.asarray(dynamics.seen(fitted.view, named[: row + 1], command).z)[:, 0]
+        z = np.asarray(points.z)
+        sensor = np.zeros(len(z))
+        sensor[7:10] = 5e-4  # as the fit estimates it; all else is exact
+        assert (np.abs(z.mean(1) - start) <= sensor + 1e-6).all()
+        assert (z.std(1) <= sensor + 1e-6).all()
+        assert set(np.asarray(points.mode).tolist()) == {HELD if row > met(log) else REST}
+
+
+def test_a_log_in_millimetres_is_present_in_them(fitted):
+    def scaled(channels):
+        return tuple(replace(c, unit="mm") for c in channels)
+
+    log = until(pushed(100), 12)
+    small = replace(log, observations=1e3 * log.observations, channels=scaled(log.channels))
+    z = np.asarray(replace(fitted, channels=scaled(fitted.channels)).present(small).z)
+    np.testing.assert_allclose(z[:7], 1e3 * np.asarray(fitted.present(log).z)[:7], atol=1e-3)
+    np.testing.assert_allclose(z[7:10].mean(1), small.observations[-1, CUBE], atol=0.5)
+
+
+def test_a_hidden_cube_is_where_its_spread_says(fitted):
+    inside, spread = [], {0: [], 2: [], 8: []}
+    for log in (pushed(seed) for seed in range(100, 106)):
+        for dark, widths in spread.items():
+            row = met(log) - 2 + dark  # the hand meets it in the dark
+            z = np.asarray(fitted.present(until(log, row, dark)).z)
+            low, high = np.quantile(z[7:10], [0.025, 0.975], axis=1)
+            inside.append((low <= log.observations[row, CUBE]) & (log.observations[row, CUBE] <= high))
+            widths.append(z[7].std())
+    assert np.mean(inside) > 0.9
+    sizes = [np.mean(widths) for widths in spread.values()]
+    assert sizes[0] < 1e-3 < sizes[1] < sizes[2] < 0.03
+
+
+def test_a_hand_in_the_dark_is_carried_on_by_its_servo(fitted):
+    for log in (pushed(100), pushed(101)):
+        row = met(log) + 12
+        spread = []
+        for dark in (0, 2, 8):
+            z = np.asarray(fitted.present(until(log, row, dark, WHOLE)).z)
+            off = z[[0, 1, 2, 6]].mean(1) - log.observations[row, [0, 1, 2, 6]]
+            stayed = np.abs(log.observations[row, 0] - log.observations[row - dark, 0])
+            assert np.abs(off).max() <= max(0.02 * stayed, 1e-7)
+            assert abs(z[7].mean() - log.observations[row, 3]) < 3e-3
+            spread.append(z[0].std())
+        assert spread[0] < 1e-7 < spread[1] < spread[2] < 1e-3
+    back = until(log, row)
+    back.observations[row - 6 : row - 2, WHOLE] = np.nan  # seen again since
+    z, seen = (np.asarray(fitted.present(x).z) for x in (back, until(log, row)))
+    np.testing.assert_allclose(z[:7], seen[:7], atol=1e-7)
+
+
+def test_a_stream_is_present_as_its_log_is(fitted):
+    log = pushed(100)
+    log.observations[10:14, CUBE] = np.nan
+    log.observations[12:15, HAND] = np.nan
+    stream = fitted.stream()
+    for row, seen in enumerate(log.observations[:18]):
+        command = dict(zip((*MOVES, GRIP), log.actions[row - 1], strict=True))
+        stream.step(command, seen) if row else stream.start(seen)
+        if row in (0, 1, 11, 13, 14, 15, 17):
+            one, two = fitted.present(stream), fitted.present(until(log, row))
+            np.testing.assert_array_equal(one.mode, two.mode)
+            np.testing.assert_allclose(one.z, two.z, atol=2e-5)
+
+
+@pytest.mark.parametrize("hidden", [slice(0, 0), CUBE, WHOLE])
+def test_the_loop_pushes_a_cube_that_is_hidden_at_times(fitted, hidden):
+    draw = np.random.default_rng(100)
+    scene = scene_of(draw)
+    goal = scene.cube[0] + 0.08
+    loop = Controller(fitted, to_goal(goal), cem(12, 4, 48, 8, rounds=1, first_rounds=3))
+    decision = loop.start(scene.row)
+    for t in range(40):
+        scene = scene.after(decision.action, draw)
+        row = np.array(scene.row)
+        if t % 10 > 4:
+            row[hidden] = np.nan
+        decision = loop.step(row)
+    assert abs(scene.cube[0] - goal) < 0.02  # of 0.08
+
+
+def test_a_plan_starts_from_where_a_log_ends(fitted, tmp_path):
+    fitted.save(tmp_path / "push.vhydro")
+    log, task = until(pushed(100), 20, 4), to_goal(0.4)
+    planner = cem(6, 2, 24, 4, first_rounds=2)
+    plans = [
+        fitted.plan(log, task, planner=planner),
+        vh.load(tmp_path / "push.vhydro").plan(log, task, planner=planner),
+    ]
+    plans.append(fitted.plan(fitted.present(log, fitted.filter(log)), task, planner=planner))
+    for plan in plans[1:]:
+        np.testing.assert_array_equal(plan.actions, plans[0].actions)
+    write([log], tmp_path / "log.npz")
+    (tmp_path / "task.py").write_text(
+        "import vhydro\n"
+        "task = vhydro.Task(lambda z, mode, a: abs(z['cube.x'] - 0.4).clip(0, 2), None, 2.0,\n"
+        f"    dict.fromkeys({(*MOVES, GRIP)!r}, (-1.0, 1.0)))\n"
+    )
+    paths = (tmp_path / n for n in ("push.vhydro", "log.npz", "task.py"))
+    plan, proof = run_plan(PlanCommand(*paths, horizon=6, candidates=24, particles=4))
+    assert (plan.actions.shape, proof) == ((6, 4), None)
+
+
+def test_what_says_nothing_of_the_hand_is_refused(fitted):
+    log, task = until(pushed(100), 12), to_goal(0.3)
+    belief = fitted.filter(log)
+    for wrong in (belief, fitted.stream().particles, np.zeros((15, 4))):
+        with pytest.raises(ValueError, match=r"says nothing of the hand.*Call `fitted\.plan\(log, task\)`"):
+            fitted.plan(wrong, task)
+    with pytest.raises(ValueError, match="13 rows and the log has 9"):
+        fitted.present(until(log, 8), belief)
+    with pytest.raises(ValueError, match="a ndarray was given for the belief"):
+        fitted.present(log, belief.mean)
+    with pytest.raises(ValueError, match="a Belief was given for the log"):
+        fitted.present(belief)
+    with pytest.raises(ValueError, match="has not started"):
+        fitted.plan(fitted.stream(), task)
+    with pytest.raises(ValueError, match="of another model"):
+        fitted.present(replace(fitted, commanded=None).stream())
+    with pytest.raises(ValueError, match=r"hides the hand or a finger in its first row.*Begin with a row"):
+        fitted.plan(until(log, 12, 13, HAND), task)
+    other = belief._replace(final=belief.final._replace(z=belief.final.z[:3]))
+    with pytest.raises(ValueError, match="belief of another"):
+        fitted.present(log, other)

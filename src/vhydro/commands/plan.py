@@ -78,7 +78,7 @@ def run_plan(config: PlanCommand) -> tuple[Plan, Proof | None]:
     if others:
         raise UsageError(f"--episode {config.episode}; expected one, a name or a number from 0. Give --episode 0.")
     planner = mppi(config.horizon, min(4, config.horizon), config.candidates, config.particles)
-    belief = model.filter(logs[episode], seed=config.seed)
+    belief = model.present(logs[episode], seed=config.seed)
     plan = model.plan(belief, task, planner=planner, seed=config.seed)
     proof = None if config.delta is None else _proven(config, model, belief, plan, task)
     _print(plan, proof)

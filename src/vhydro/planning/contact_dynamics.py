@@ -35,7 +35,12 @@ class ContactDynamics(eqx.Module):
         return self.model.noise.dtype
 
     def population(self, belief: Any) -> Population:
-        """The points of a belief of this model; see `seen`."""
+        """The points of what `Fitted.present` or `seen` gives."""
+        if not isinstance(belief, Particles) or belief.z.shape[:1] != (self.model.latent,):
+            raise ValueError(
+                f"a {type(belief).__name__} that says nothing of the hand was given to plan from; expected a log so "
+                "far, a running stream, or what `Fitted.present` makes of one. Call `fitted.plan(log, task)`."
+            )
         return population(belief, self.model.latent, self.model.modes)
 
     def seen(self, view: ContactView, rows: Sequence[Mapping[str, float]], command: Any = None, mode: int = 0):

@@ -53,7 +53,7 @@ class Controller:
         seed: int = 0,
         **options: Any,
     ):
-        self._stream = fitted.stream(seed=seed, **options)
+        self._fitted, self._stream = fitted, fitted.stream(seed=seed, **options)
         self._dynamics = dynamics_of(fitted)
         self._judge = self._dynamics if certified_on is None else dynamics_of(certified_on)
         self._task, self._planner = task, planner or mppi()
@@ -65,8 +65,8 @@ class Controller:
 
     @property
     def belief(self) -> Any:
-        """What the filter believes now: the particles a plan starts from."""
-        return self._stream.particles
+        """What is believed now: the particles a plan starts from."""
+        return self._fitted.present(self._stream)
 
     def start(self, observation: Any) -> Decision:
         """The first decision; forgets everything before it."""
@@ -83,20 +83,21 @@ class Controller:
 
     def _decided(self) -> Decision:
         plan_key, proof_key = jax.random.split(jax.random.fold_in(self._key, self._count))
-        plan = self._planner(self._dynamics, self.belief, self._task, key=plan_key, warm=self._plan)
+        belief = self.belief
+        plan = self._planner(self._dynamics, belief, self._task, key=plan_key, warm=self._plan)
         decision = Decision(plan.actions[0], plan, 0, None, "plan")
         if self._delta is not None:
-            decision = self._certified(plan, proof_key)
+            decision = self._certified(plan, belief, proof_key)
         self._count, self._plan, self._last = self._count + 1, plan, decision
         return decision
 
-    def _certified(self, plan: Plan, key) -> Decision:
+    def _certified(self, plan: Plan, belief: Any, key) -> Decision:
         assert self._delta is not None
         refused = f"the confidence is spent: {self._replans} plans were to be proven"
         proof = None
         if self._count < self._replans:
             asked = {"delta": self._delta, "beta": self._beta, "shift": self._shift, "replans": self._replans}
-            proof = certify(self._judge, self.belief, plan, self._task, key=key, particles=self._particles, **asked)
+            proof = certify(self._judge, belief, plan, self._task, key=key, particles=self._particles, **asked)
             refused = proof.why
             if proof.certified:
                 self._held = _Held(plan, proof, 1)
