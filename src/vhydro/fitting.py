@@ -18,16 +18,18 @@ from vhydro.laws.lagrange_law import AnyLaw
 from vhydro.laws.mechanics import mechanics_start, rigid_law
 from vhydro.learning.body import body_start
 from vhydro.learning.commanded import is_commanded, learn_commanded
+from vhydro.learning.contact import sensor_noise
 from vhydro.learning.contact_modes import contact_start
 from vhydro.learning.plain import plain_start
 from vhydro.learning.start import AUTO, Start
 from vhydro.model import HybridModel
 from vhydro.occlusion import occlude
+from vhydro.planning.present import STEADY
 from vhydro.progress import tell
 from vhydro.proposal import ConditionedProposal, Proposal, amortized_proposal
 from vhydro.training import DivergedError, Parts, TrainingConfig
 from vhydro.training import fit as train_parts
-from vhydro.units import unknown_units
+from vhydro.units import si_unit, unknown_units
 from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, choose_view, view_of
 from vhydro.views.contact import MACHINE
 
@@ -189,7 +191,10 @@ def fit_divisions(
     if commands and isinstance(view, ContactView):
         _begin("learning what commands do", say)
         each = zip(done, divisions, seeds, strict=True)
-        return [replace(f, commanded=learn_commanded(view, d.train, seed=seed)) for f, d, seed in each]
+        return [
+            replace(f, commanded=learn_commanded(view, steadied(f, d.train), seed=seed, unit=_length_unit(f)))
+            for f, d, seed in each
+        ]
     return done
 
 
@@ -219,6 +224,32 @@ def _finished(
     )  # fmt: skip
     score = fitted.score(division.validation, seed=seed)
     return replace(fitted, report=_report(division, view, why, found, said, promised, score))
+
+
+def steadied(fitted: Fitted, logs: Sequence[Episode]) -> list[Episode]:
+    """The logs with bodies where all of a log says that they are, in place of noisy or missing readings.
+
+    What commands do is learned from steps, which noise hides; bodies that are read well stay as they are read.
+    """
+    view = fitted.view
+    assert isinstance(view, ContactView)
+    noise, unit, out = sensor_noise([fitted.see(e) for e in logs]), _length_unit(fitted), []
+    for log, belief in zip(logs, fitted.smooth_all(logs), strict=True):
+        mean, values = fitted.readings(belief)[0], log.observations.astype(np.float64)
+        names = [c.name for c in log.channels]
+        for i, body in enumerate(view.bodies.values()):
+            mine, own = slice(3 * i, 3 * i + 3), [names.index(n) for n in body]
+            if noise[mine].max() > STEADY or np.isnan(values[:, own]).any():
+                values[:, own] = mean[:, mine] / unit
+        out.append(replace(log, observations=values))
+    return out
+
+
+def _length_unit(fitted: Fitted) -> float:
+    """The unit of the hand's place in the logs, in metres."""
+    assert isinstance(fitted.view, ContactView)
+    units = {c.name: si_unit(c.unit) or (1.0, "") for c in fitted.channels}
+    return units[fitted.view.hand[0]][0]
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from vhydro.commanded import HELD, REST
 from vhydro.commands.plan import PlanCommand, run_plan
 from vhydro.data import write
 from vhydro.episodes import Channel, Episode
+from vhydro.fitting import steadied
 from vhydro.learning.commanded import is_commanded, learn_commanded, track
 from vhydro.planning import Controller, Task, cem, rollout
 from vhydro.views import ContactView
@@ -99,9 +100,27 @@ def test_commands_take_hand_and_cube_where_they_went(fitted):
 
 
 def test_a_fit_keeps_what_is_learned_from_its_logs(fitted):
-    alone = learn_commanded(fitted.view, LOGS[:14])
+    alone = learn_commanded(fitted.view, steadied(fitted, LOGS[:14]))
     kept, learned = (jax.tree.leaves(m) for m in (fitted.commanded, alone))
     assert all(np.array_equal(a, b) for a, b in zip(kept, learned, strict=True))
+
+
+def test_noise_of_a_camera_moves_nothing():
+    """Two millimetres of it are five times what a body has to go to be said to move."""
+    draw = np.random.default_rng(7)
+    logs = [
+        replace(e, observations=e.observations + 0.002 * PLACE_OF_CUBE * draw.normal(size=e.observations.shape))
+        for e in LOGS
+    ]
+    fitted = vh.fit(logs[:14], validation=logs[14:], modes=2, refine=False, calibrate=False, commands=True)
+    raw = learn_commanded(fitted.view, logs[:14])
+    assert fitted.commanded.reach[0] < 0.7 * raw.reach[0]
+    right = [track(fitted.view, log).regime for log in LOGS[:14]]
+    agree = [
+        np.mean([(track(fitted.view, e).regime == r).mean() for e, r in zip(some, right, strict=True)])
+        for some in (logs[:14], steadied(fitted, logs[:14]))
+    ]
+    assert agree[1] > 0.9 > 0.75 > agree[0]
 
 
 def test_what_is_out_of_reach_cannot_begin_to_move(fitted):
@@ -227,6 +246,8 @@ def test_a_log_in_millimetres_is_present_in_them(fitted):
     z = np.asarray(replace(fitted, channels=scaled(fitted.channels)).present(small).z)
     np.testing.assert_allclose(z[:7], 1e3 * np.asarray(fitted.present(log).z)[:7], atol=1e-3)
     np.testing.assert_allclose(z[7:10].mean(1), small.observations[-1, CUBE], atol=0.5)
+    told, right = track(fitted.view, small, 1e-3), track(fitted.view, log)
+    np.testing.assert_array_equal(told.regime, right.regime)
 
 
 def test_a_hidden_cube_is_where_its_spread_says(fitted):

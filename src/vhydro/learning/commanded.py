@@ -39,8 +39,8 @@ def is_commanded(view: ContactView) -> bool:
     return bool(view.moves and view.grip and view.fingers and not view.cloths)
 
 
-def track(view: ContactView, log: Episode) -> Track:
-    """The states that a log passes through; hidden bodies stay where they were last seen."""
+def track(view: ContactView, log: Episode, unit: float = 1.0) -> Track:
+    """The states that a log passes through, its unit of length in metres; hidden bodies stay where last seen."""
     hand, opening = columns(log, view.hand), view.width(log)[:, None]
     bodies = [_filled(columns(log, names)) for names in view.bodies.values()]
     steps = [np.vstack([np.zeros((1, 3)), np.diff(x, axis=0)]) for x in (hand, *bodies)]
@@ -48,7 +48,7 @@ def track(view: ContactView, log: Episode) -> Track:
     earlier, change = np.vstack([np.zeros((1, 3)), steps[0][:-1]]), np.diff(opening, axis=0, prepend=opening[:1])
     memory = [earlier, change, np.vstack([np.zeros((1, 4)), told])]
     z = np.concatenate([hand, steps[0], opening, *bodies, *steps[1:], *memory], 1)
-    regime = np.stack([regime_of(s[1:], steps[0][1:]) for s in steps[1:]], 1)
+    regime = np.stack([regime_of(s[1:], steps[0][1:], unit) for s in steps[1:]], 1)
     return Track(z, told, regime)
 
 
@@ -61,22 +61,22 @@ def _filled(values: np.ndarray) -> np.ndarray:
     return values[last]
 
 
-def regime_of(body: np.ndarray, hand: np.ndarray) -> np.ndarray:
-    """What a body does in every step, by its displacement and the hand's."""
-    moves = np.linalg.norm(body, axis=1) > MOVED
+def regime_of(body: np.ndarray, hand: np.ndarray, unit: float = 1.0) -> np.ndarray:
+    """What a body does in every step, by its displacement and the hand's, in this many metres."""
+    moves = np.linalg.norm(body, axis=1) > MOVED / unit
     follows = np.linalg.norm(body - hand, axis=1) < FOLLOWS * np.linalg.norm(hand, axis=1)
     return np.where(moves, np.where(follows, HELD, COAST), REST)
 
 
 def learn_commanded(
-    view: ContactView, logs: Sequence[Episode], *, seed: int = 0, sees_gap: bool = True
+    view: ContactView, logs: Sequence[Episode], *, seed: int = 0, sees_gap: bool = True, unit: float = 1.0
 ) -> CommandedModel:
     """The model that these logs speak for, by gradient descent.
 
     Without `sees_gap` its kernels do not know how far a body is from hand and others, and anything may begin anywhere:
-    for comparison.
+    for comparison. `unit` is of the logs' lengths, in metres.
     """
-    tracks = [track(view, log) for log in logs]
+    tracks = [track(view, log, unit) for log in logs]
     z, after = (np.concatenate([t.z[part] for t in tracks]) for part in (slice(None, -1), slice(1, None)))
     command = np.concatenate([t.command for t in tracks])
     keys = jax.random.split(jax.random.key(seed), 2 + len(view.bodies))
@@ -84,7 +84,9 @@ def learn_commanded(
     hand, left = regression(keys[0], _columns(hand_inputs(_single(z.T), _single(command.T))), after[:, 3:6])
     fingers, also_left = regression(keys[1], _columns(finger_inputs(_single(z.T), _single(command.T))), opened)
     step = np.hstack([after[:, 3:6], opened])
-    parts = [_body(i, tracks, z, after, step, command, keys[2 + i], sees_gap) for i in range(len(view.bodies))]
+    parts = [
+        _body(i, tracks, z, after, step, command, keys[2 + i], sees_gap, FLOOR / unit) for i in range(len(view.bodies))
+    ]
     return CommandedModel(
         hand=hand, fingers=fingers, servo_noise=_single(np.hstack([left.std(0), also_left.std(0)])),
         kernels=tuple(p[0] for p in parts), flows=tuple(p[1] for p in parts), noise=_single([p[2] for p in parts]),
@@ -100,7 +102,7 @@ def _columns(rows: Array) -> np.ndarray:
     return np.asarray(rows).T
 
 
-def _body(i: int, tracks: Sequence[Track], z, after, step, command, key, sees_gap: bool):
+def _body(i: int, tracks: Sequence[Track], z, after, step, command, key, sees_gap: bool, floor: float):
     """Kernel, flow, noise and reach of one body."""
     kernel_key, flow_key = jax.random.split(key)
     n = tracks[0].regime.shape[1]
@@ -114,7 +116,7 @@ def _body(i: int, tracks: Sequence[Track], z, after, step, command, key, sees_ga
     flow, left = regression(flow_key, given(regime)[moves], after[moves, 7 + 3 * (n + i) : 10 + 3 * (n + i)])
     for r in (HELD, COAST):
         rows = regime[moves] == r
-        noise[r] = np.maximum(left[rows].std(0) if rows.sum() > 1 else left.std(0), FLOOR)
+        noise[r] = np.maximum(left[rows].std(0) if rows.sum() > 1 else left.std(0), floor)
     before = z[:, 7 + 3 * i : 10 + 3 * i] - z[:, :3]
     near = np.minimum(*(np.linalg.norm(g, axis=1) for g in (before, before - step[:, :3])))
     begun = near[(regime == HELD) | ((regime == COAST) & (was == REST))]

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vhydro.commanded import MEMORY, REST, CommandedModel
+from vhydro.emission import LinearEmission
 from vhydro.episodes import Episode
 from vhydro.filter import Particles
 from vhydro.flow import LinearFlow
@@ -27,6 +28,8 @@ from vhydro.views.view import columns, commands
 
 PATHS = 64  # of a hand in the dark
 POINTS = 256  # particles that a plan starts from
+STEADY = 2e-4  # metres: sensor noise that does not hide whether a body rests
+SURELY = 6.0  # noises that two readings of a body that rests do not differ by
 ENCODERS = {"end_effector": slice(0, 3), "gripper": slice(3, 4)}  # groups of what a view shows, in `machine_readings`
 
 Hands = Float[np.ndarray, "15 paths"]  # place, last step, opening, then the memory of a `CommandedModel`
@@ -136,13 +139,15 @@ def present(
 ) -> Particles:
     """Particles of a commanded model, as the filter's state and the last rows say.
 
-    A body lies where the filter believes. What it did last is told by its readings if both of the last rows show it,
-    else by the mode: what the mode couples went with the hand, anything else rested. `unit` is of the log, in metres.
+    A body lies where the filter believes. What it did last is told by its readings if both of the last rows show it
+    and they differ by more than noise, else by the mode: what the mode couples went with the hand, anything else
+    rested. `unit` is of the log, in metres.
     """
     mode, z = (np.asarray(x) for x in drawn(population(state, model.latent, model.modes), key, POINTS))
     hands, n = recent.hands[:, np.arange(POINTS) % PATHS], len(view.bodies)
     believed = z * np.asarray(model.scale)[:, None] + np.asarray(model.shift)[:, None]
     places = believed[: 3 * n].reshape(n, 3, POINTS) / unit
+    noise = list(body_noise(model, view).values())
     gain = _gain(model)[: 3 * n].reshape(n, 3, -1)[..., mode]
     astray, went = (x - m for x, m in ((hands[:3], hands[:3].mean(1)[:, None]), (hands[3:6], 0.0)))
     steps, regimes = np.zeros((n, 3, POINTS)), np.full((n, POINTS), REST)
@@ -152,19 +157,29 @@ def present(
             places[i] += np.where(follows, gain[i] * astray, 0.0)
         if len(recent.bodies) < 2:
             continue
-        steps[i], regimes[i] = _done(recent.bodies[:, i], follows, gain[i], went)
+        steps[i], regimes[i] = _done(recent.bodies[:, i], noise[i] / unit, follows, gain[i], went, unit)
     latent = [hands[:7], places.reshape(3 * n, -1), steps.reshape(3 * n, -1), hands[7:]]
     return _particles(regimes, np.concatenate(latent), commanded.noise.dtype)
 
 
-def _done(read: np.ndarray, follows: np.ndarray, gain: np.ndarray, went: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The last step of a body in every particle, and what it did in it."""
-    if not np.isnan(read).any():
-        step = np.repeat((read[1] - read[0])[:, None], went.shape[1], 1)
-        return step, regime_of(step.T, went.T)
+def _done(
+    read: np.ndarray, noise: float, follows: np.ndarray, gain: np.ndarray, went: np.ndarray, unit: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The last step of a body in every particle, and what it did in it; readings tell it where noise cannot."""
+    step = read[1] - read[0]
+    if np.linalg.norm(step) >= (0.0 if noise <= STEADY / unit else SURELY * noise):  # not where one is hidden
+        step = np.repeat(step[:, None], went.shape[1], 1)
+        return step, regime_of(step.T, went.T, unit)
     step = np.where(follows, gain * went, 0.0)
-    regime = regime_of(step.T, went.T)
+    regime = regime_of(step.T, went.T, unit)
     return np.where(regime == REST, 0.0, step), regime
+
+
+def body_noise(model: HybridModel, view: ContactView) -> dict[str, float]:
+    """The standard deviation of every body's readings along its worst axis, in metres, as the fit found it."""
+    assert isinstance(model.emission, LinearEmission)
+    each = np.asarray(model.emission.noise) * np.asarray(model.scale)
+    return {body: float(each[3 * i : 3 * i + 3].max()) for i, body in enumerate(view.bodies)}
 
 
 def _gain(model: HybridModel) -> Float[np.ndarray, "channels modes"]:
