@@ -162,7 +162,7 @@ def floors(episodes: Sequence[Episode], sensor: Float[np.ndarray, "channels"] | 
         square, kinds = np.where(soft, (drive**2).mean(), square), np.where(soft, "cloth", kinds)
     for kind in set(kinds):
         mine = kinds == kind
-        share = FLOOR * (SERVO if kind == "joints" else 1.0)
+        share = FLOOR * (SERVO if kind in ("joints", "end_effector") else 1.0)
         out[mine] = share * np.sqrt(square[mine & known].mean()) if (mine & known).any() else 0.0
     out = np.where(kinds == "gripper", np.maximum(out, FINGER_FLOOR), out)
     return np.where(out > 0, out, out[out > 0].min())
