@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vhydro.modes.holding import borne_out, reach_of
+from vhydro.modes.holding import borne_out, falls_short, reach_of
 
 LEAST = np.array([0.003])
 
@@ -57,3 +57,13 @@ def test_reach_is_that_of_the_longest_hold_and_unknown_without_any():
     assert np.isinf(reach_of(none, gap, np.zeros(2))).all()
     goes = np.array([[True, False], [True, False], [False, False]])
     np.testing.assert_allclose(reach_of(goes, gap, np.zeros(2)), 0.2)
+
+
+def test_a_hand_is_held_back_where_it_is_told_much_and_does_little():
+    told = np.ones((40, 1))
+    went = np.where(np.arange(40)[:, None] < 20, 0.01, 0.001)
+    flags = np.arange(41) > 20
+    assert falls_short(flags, told, went).tolist() == flags.tolist()
+    assert not falls_short(flags, told, 0 * went + 0.01).any()  # it does as it is told
+    assert not falls_short(flags, np.where(flags[1:, None], 0.1, told), went).any()  # it is told little
+    assert falls_short(np.ones(41, bool), told, went).all()  # what it does elsewhere is not known

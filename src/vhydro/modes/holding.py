@@ -1,7 +1,7 @@
 """What modes say of holding, borne out by where hand and bodies go: what is held keeps its distance to the hand.
 
 A mode is of many logs, and couples a body in every row it is given to. Where the hand goes far meanwhile and the body
-stays, where the hand leaves it behind, or is far beyond where it held it for longest, the body is not in that hand.
+stays, where the hand leaves it behind, or is far beyond where it held it for longest, the body is not in that hand. Nor is a hand held back that is told little, or does as it is told.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,9 @@ from jaxtyping import Bool, Float
 STAYS = 0.15  # of how far the hand goes: a body that goes less is not with it
 LEAVES = 0.7  # of how far the hand goes: where their distance grows by more, it leaves the body
 BEYOND = 2.0  # times the distance at which it was held for longest: nothing is held there
+
+SHORT = 0.5  # of how far it goes elsewhere by the same command: a hand that is held back goes less
+TOLD = 0.5  # of the usual size of a command: one below says little, for an arm that stands still is a bit off anyway
 
 
 def borne_out(
@@ -49,6 +52,22 @@ def reach_of(
         reach[body] = BEYOND * gap[start:end, body].max() + least[body]
     known = reach[~np.isnan(reach)]
     return np.where(np.isnan(reach), known.max() if len(known) else np.inf, reach)
+
+
+def falls_short(
+    held_back: Bool[np.ndarray, "rows"], told: Float[np.ndarray, "steps axes"], went: Float[np.ndarray, "steps axes"]
+) -> Bool[np.ndarray, "rows"]:
+    """The rows in which a hand is held back, less stretches in which it is told little or does as it is told."""
+    asked, done = (told**2).sum(1), (told * went).sum(1)
+    usual, free = np.sqrt(asked.mean()) if len(asked) else 0.0, ~held_back[1:]
+    if not asked[free].any():
+        return held_back
+    follows, out = done[free].sum() / asked[free].sum(), held_back.copy()
+    for start, end in _runs(held_back):
+        steps = slice(max(start - 1, 0), end - 1)  # a row is of the step that led to it
+        enough = asked[steps].sum() > (TOLD * usual) ** 2 * (end - start)
+        out[start:end] = enough and done[steps].sum() < SHORT * follows * asked[steps].sum()
+    return out
 
 
 def _runs(flags: Bool[np.ndarray, "rows"]) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.ndimage import median_filter
 
 from vhydro.episodes import Episode
-from vhydro.modes.holding import borne_out, reach_of
+from vhydro.modes.holding import borne_out, falls_short, reach_of
 from vhydro.modes.segments import Segment
 from vhydro.occlusion import straight_lines
 from vhydro.views.contact import ContactView
@@ -87,7 +87,9 @@ def touching_of(
         return coupled[:, things.index(thing)] if thing in things else np.zeros(len(path), bool)
 
     goes = np.stack([is_on(body) for body in bodies], 1)
-    blocked = (is_on("gripper") | is_on("end_effector")) & ~goes.any(1)
+    arm = [i for i, c in enumerate(seen.channels) if c.group == "end_effector"]
+    stopped = falls_short(is_on("end_effector"), seen.actions[:, arm], np.diff(seen.observations[:, arm], axis=0))
+    blocked = (is_on("gripper") | stopped) & ~goes.any(1)
     cloth = np.array([body in view.cloths for body in bodies])
     hand, least = _hand(seen), np.maximum(HIGHER, SURELY * noise)
     goes[:, ~cloth] = borne_out(goes[:, ~cloth], places[:, ~cloth], hand, least[~cloth])
