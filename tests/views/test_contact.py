@@ -127,9 +127,10 @@ def test_a_cloth_is_one_body_of_many_knots():
     assert shipped.cloths == set(shipped.bodies)
 
 
-def test_without_a_spacing_the_nearest_knot_is_touched():
+def test_without_a_spacing_as_in_older_files_the_nearest_knot_is_touched():
     log = cloth_log(0)
     view = replace(contact_view([log]), spacing=0.0)
+    assert [c.name for c in view(log).inputs[3:]] == ["hand.x", "hand.y", "hand.z"]
     first = np.linalg.norm(log.observations[0, 3:].reshape(3, 3) - log.observations[0, :3], axis=1).argmin()
     own = slice(3 + 3 * first, 6 + 3 * first)
     np.testing.assert_allclose(view(log).observations[1], np.diff(log.observations[:2, own], axis=0)[0])

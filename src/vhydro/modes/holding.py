@@ -1,7 +1,8 @@
 """What modes say of holding, borne out by where hand and bodies go: what is held keeps its distance to the hand.
 
 A mode is of many logs, and couples a body in every row it is given to. Where the hand goes far meanwhile and the body
-stays, where the hand leaves it behind, or is far beyond where it held it for longest, the body is not in that hand. Nor is a hand held back that is told little, or does as it is told.
+stays, where the hand leaves it behind, or is far beyond where it held it for longest, the body is not in that hand. Nor
+is a hand held back that is told little, or that does as it is told.
 """
 
 from collections.abc import Iterator

@@ -51,7 +51,7 @@ class ContactView:
     targets: tuple[str, ...] = ()  # … the input that says where it should go
     moves: tuple[str, ...] = ()  # inputs that tell the hand how far to go along x, y, z, where joints have no targets
     machine: bool = True  # whether fingers, joints and hand respond as well, or only say what happens to the bodies
-    spacing: float = 0.0  # metres between the knots of a cloth; found in the logs where it is 0
+    spacing: float = 0.0  # metres between the knots of a cloth; found in the logs where it is 0, as in older files
 
     kind: ClassVar[str] = "contact"
     example: ClassVar[str] = 'ContactView(hand=("ee_x", "ee_y", "ee_z"), bodies={"cup": ("cup_x", "cup_y", "cup_z")})'
@@ -119,7 +119,7 @@ class ContactView:
             width = self.width(log)[:, None]
             channels += [Channel("opening", "gripper", "m"), Channel("opening.change", "gripper", "m")]
             values += [width[1:], np.diff(width, axis=0)]
-        for cloth in sorted(self.cloths):
+        for cloth in sorted(self.cloths) if self.spacing else ():
             channels += [Channel(f"{cloth}{GAP}", cloth, "m")]
             values += [_gap(self._knots(log, cloth), hand, self.spacing)[:, None]]
         return channels, np.concatenate(values, 1)
