@@ -49,7 +49,7 @@ from vhydro.storage import ModelFileError, is_model_file, save
 from vhydro.storage import load as load_parts
 from vhydro.units import si_unit
 from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, PlainView, as_json, view_from_json
-from vhydro.views.contact import MACHINE
+from vhydro.views.contact import MACHINE, REMEMBERED
 from vhydro.views.view import looked_up
 
 FORMAT = 1  # of the notes of a fitted model's file
@@ -461,7 +461,7 @@ class FittedStream:
         self.channels, self.inputs, self.dt = tuple(channels), tuple(inputs), stream.program.dt
         self._rows: list[np.ndarray] = []
         self._actions: list[np.ndarray] = []
-        self._offset: np.ndarray | float = 0.0
+        self._gone = np.zeros(3 * len(self._cloths))
         self._begun = False
         self._recent: Recent | None = None
 
@@ -494,7 +494,8 @@ class FittedStream:
 
     def start(self, observation: Any) -> Step | None:
         """The belief after the first observation; forgets everything before it."""
-        self._rows, self._actions, self._offset, self._begun = [self._row(observation)], [], 0.0, False
+        self._rows, self._actions, self._begun = [self._row(observation)], [], False
+        self._gone = np.zeros_like(self._gone)
         self._recent = None
         return self._advance()
 
@@ -515,7 +516,7 @@ class FittedStream:
         actions = np.array(self._actions).reshape(len(self._actions), len(self.inputs))
         log = Episode(np.stack(self._rows), actions, self.dt, self.channels, self.inputs)
         seen = self._viewed(log)
-        row = seen.observations[-1] + self._offset
+        row = self._added_up(seen.observations)
         if not self._begun:
             self._begun, out = True, self._stream.start(row)
         else:
@@ -523,7 +524,7 @@ class FittedStream:
             out = self._stream.step(told, row)
         if self._recent is not None and out.record.outliers:
             self._recent.bodies[-1] = np.nan
-        self._forget(row)
+        self._forget()
         return out
 
     def _viewed(self, log: Episode) -> Episode:
@@ -540,18 +541,38 @@ class FittedStream:
         self._rows = list(whole.observations)
         return hidden_as(log, self.view(whole), self.view)
 
-    def _forget(self, row: np.ndarray) -> None:
-        """Keeps the rows that the next one is seen with: the last, and of a cloth those since it was seen whole."""
-        view = self.view
-        cloths = view.cloths if isinstance(view, ContactView) else frozenset()
-        if cloths and np.isnan(self._rows[-1]).any():
-            return
-        if cloths:
-            assert isinstance(view, ContactView)
-            of_cloth = [body in cloths for body in view.bodies for _ in range(3)]
-            self._offset = np.zeros(len(row))
-            self._offset[: len(of_cloth)] = np.where(of_cloth, row[: len(of_cloth)], 0.0)
-        self._rows, self._actions = self._rows[-1:], []
+    @property
+    def _cloths(self) -> tuple[str, ...]:
+        return tuple(b for b in self.view.bodies if b in self.view.cloths) if isinstance(self.view, ContactView) else ()
+
+    def _added_up(self, values: np.ndarray) -> np.ndarray:
+        """The last row; how far a cloth has gone is added to what it had gone when it was last seen."""
+        row = values[-1].copy()
+        if not self._cloths:
+            return row
+        assert isinstance(self.view, ContactView)
+        own = [3 * i + k for i, body in enumerate(self.view.bodies) if body in self._cloths for k in range(3)]
+        for j, c in enumerate(own):
+            before = values[:-1, c][~np.isnan(values[:-1, c])]
+            if len(before):
+                row[c] += self._gone[j] - before[-1]
+            self._gone[j] = self._gone[j] if np.isnan(row[c]) else row[c]
+        return row
+
+    def _forget(self) -> None:
+        """Keeps the rows that the next one is seen with: the last, and of a cloth how it lay and its last places."""
+        keep = len(self._rows) - 1
+        head = 0
+        if self._cloths:
+            assert isinstance(self.view, ContactView)
+            names = [c.name for c in self.channels]
+            knots = [names.index(n) for cloth in self._cloths for n in self.view.bodies[cloth]]
+            whole = np.flatnonzero(~np.isnan(np.stack(self._rows)[:, knots]).any(1))
+            if len(whole) <= REMEMBERED:
+                return
+            head, keep = int(whole[0]) + 1, int(whole[-REMEMBERED])
+        self._actions = self._actions[:head] + self._actions[keep:]
+        self._rows = self._rows[:head] + self._rows[keep:]
 
 
 def load_stream(path: str | PathLike[str]) -> FittedStream | LoadedStream:

@@ -10,7 +10,7 @@ import pytest
 from known_logs import BODIES, cloth_log, hand_log
 from vhydro.episodes import Contact, Episode
 from vhydro.learning import contact_modes
-from vhydro.learning.contact import ContactFit, floors, scales_of, sensor_noise, smoothed_log
+from vhydro.learning.contact import FLOOR, ContactFit, floors, scales_of, sensor_noise, smoothed_log
 from vhydro.learning.contact_modes import contact_start, contact_words
 from vhydro.learning.start import Tried, best_count
 from vhydro.learning.switching import Rows, Switching
@@ -199,7 +199,14 @@ def test_a_cloth_goes_with_the_hand_that_pulls_it():
     assert found.names == ("nothing", "cloth with the hand")
     path = smooth_log(found.model, view(logs[7]), key=KEY).path
     assert adjusted_rand(path, logs[7].labels["pulled"]) > 0.8
-    assert found.model.kernel.drive is None  # without fingers, and without a place of its own, nothing drives the chain
+    assert found.model.kernel.drive is not None  # how near the hand is to where the cloth lay
+
+
+def test_a_cloth_settles_by_less_than_a_share_of_the_hands_steps():
+    logs = [cloth_log(seed) for seed in range(3)]
+    seen = [contact_view(logs)(e) for e in logs]
+    hand = np.sqrt(np.mean(np.concatenate([np.diff(e.observations[:, :3], axis=0) for e in logs]) ** 2))
+    np.testing.assert_allclose(floors(seen), FLOOR * hand)
 
 
 def test_a_cup_that_is_carried_in_the_dark_is_followed(found, view, logs):

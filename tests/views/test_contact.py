@@ -10,7 +10,7 @@ from vhydro.data.sample import sample
 from vhydro.episodes import Channel, Episode, episode
 from vhydro.modes.readings import readings, regime_of
 from vhydro.views import ContactView, contact_view
-from vhydro.views.contact import MOST_BODIES
+from vhydro.views.contact import CLOSE, MOST_BODIES
 
 HAND = ("tcp.x", "tcp.y", "tcp.z")
 CUP = {"cup": ("cup.x", "cup.y", "cup.z")}
@@ -122,24 +122,74 @@ def test_a_cloth_is_one_body_of_many_knots():
     assert view.cloths == {"cloth"}
     assert not view.joints
     assert not view.moves
-    first = np.linalg.norm(log.observations[0, 3:].reshape(3, 3) - log.observations[0, :3], axis=1).argmin()
-    own = slice(3 + 3 * first, 6 + 3 * first)
-    np.testing.assert_allclose(view(log).observations[1], np.diff(log.observations[:2, own], axis=0)[0])
+    assert view.spacing == pytest.approx(0.2, abs=1e-3)
     shipped = contact_view(list(sample("laundry")))
     assert shipped.cloths == set(shipped.bodies)
 
 
-def test_a_hidden_cloth_goes_on_from_the_knot_that_was_nearest():
+def test_without_a_spacing_as_in_older_files_the_nearest_knot_is_touched():
     log = cloth_log(0)
+    view = replace(contact_view([log]), spacing=0.0)
+    assert [c.name for c in view(log).inputs[3:]] == ["hand.x", "hand.y", "hand.z"]
+    first = np.linalg.norm(log.observations[0, 3:].reshape(3, 3) - log.observations[0, :3], axis=1).argmin()
+    own = slice(3 + 3 * first, 6 + 3 * first)
+    np.testing.assert_allclose(view(log).observations[1], np.diff(log.observations[:2, own], axis=0)[0])
+
+
+def sheet(hand: np.ndarray, shift: np.ndarray, noise: float = 0.0) -> tuple[ContactView, Episode]:
+    """A hand over a flat cloth of 9 by 9 knots, 2 cm apart, that is shifted as a whole, and its view."""
+    grid = 0.02 * np.stack([*np.mgrid[:9, :9], np.zeros((9, 9))], -1).reshape(-1, 3)
+    knots = grid + shift[:, None]
+    knots = knots + noise * np.random.default_rng(0).normal(size=knots.shape)
+    names = [*HAND, *(f"cloth.v{k}.{a}" for k in range(81) for a in "xyz")]
+    channels = tuple(Channel(n, "object" if n[0] == "c" else "end_effector", "m") for n in names)
+    values = np.concatenate([hand, knots.reshape(len(hand), -1)], 1)
+    log = Episode(values, np.zeros((len(hand) - 1, 0)), 0.05, channels)
+    return contact_view([log]), log
+
+
+def wandering(rows: int) -> np.ndarray:
+    """A hand that goes round and round, 3 cm above the sheet."""
+    angle = np.linspace(0, rows / 20, rows)[:, None]
+    return np.concatenate([0.08 + 0.06 * np.cos(angle), 0.08 + 0.06 * np.sin(angle), 0 * angle + 0.03], 1)
+
+
+def test_where_a_cloth_goes_as_one_its_touch_point_goes_so_too_also_in_the_dark():
+    shift = np.cumsum(0.002 * np.random.default_rng(1).normal(size=(60, 3)), 0)
+    view, log = sheet(wandering(60), shift)
     values = log.observations.copy()
-    values[30:33, 3:] = np.nan
-    whole, gap = (contact_view([log])(e).observations for e in (log, replace(log, observations=values)))
-    assert np.isnan(gap[30:33]).all()
-    np.testing.assert_array_equal(gap[:30], whole[:30])
-    nearest = np.linalg.norm(log.observations[29, 3:].reshape(3, 3) - log.observations[29, :3], axis=1).argmin()
-    own = slice(3 + 3 * nearest, 6 + 3 * nearest)
-    np.testing.assert_allclose(gap[33] - gap[29], log.observations[33, own] - log.observations[29, own])
-    np.testing.assert_allclose(np.diff(gap[33:], axis=0), np.diff(whole[33:], axis=0), atol=1e-12)
+    values[30:36, 3:] = np.nan
+    gone = view(replace(log, observations=values)).observations
+    assert np.isnan(gone[30:36]).all()
+    shown = np.delete(np.arange(60), np.arange(30, 36))
+    np.testing.assert_allclose(gone[shown], (shift - shift[0])[shown], atol=1e-12)
+
+
+def test_noise_of_knots_averages_out_in_the_touch_point_and_does_not_add_up():
+    view, log = sheet(wandering(800), np.zeros((800, 3)), noise=0.005)
+    gone = view(log).observations
+    size = np.sqrt((np.diff(gone, axis=0) ** 2).mean() / 2)
+    assert size < 0.5 * 0.005
+    assert np.sqrt(((gone[400:] - gone[:-400]) ** 2).mean() / 2) < 2.5 * size
+    assert view.spacing == pytest.approx(0.02, rel=0.15)
+
+
+def test_the_gap_to_a_cloth_is_to_where_it_lay_at_first():
+    """What the dark hides may not come in by an input."""
+    hand = np.concatenate([np.full((41, 2), 0.08), np.linspace(0.2, 0.0, 41)[:, None]], 1)
+    view, log = sheet(hand, np.zeros((41, 3)))
+    seen = view(log)
+    assert [c.name for c in seen.inputs[3:]] == ["hand.x", "hand.y", "hand.z", "cloth.gap"]
+    gap = seen.actions[:, -1]
+    assert gap[-1] < 1e-3
+    assert (np.diff(gap) <= 0).all()
+    assert gap.max() <= CLOSE
+    values = log.observations.copy()
+    values[5:, 3:] += 0.1
+    values[20:, 3:] = np.nan
+    np.testing.assert_array_equal(view(replace(log, observations=values)).actions[:, -1], gap)
+    values[:10, 3:] = np.nan
+    assert (view(replace(log, observations=values)).actions[:10, -1] == CLOSE).all()
 
 
 def test_fingers_that_are_never_told_to_move_are_left_out(logs):

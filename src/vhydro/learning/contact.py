@@ -33,7 +33,7 @@ from vhydro.learning.switching import (
 )
 from vhydro.occlusion import straight_lines
 from vhydro.small import precise
-from vhydro.views.contact import AXES, MACHINE
+from vhydro.views.contact import AXES, GAP, MACHINE
 
 RESTARTS = 6  # of each of two kinds
 FLOOR = 0.1  # of the RMS displacement of a channel's kind
@@ -70,6 +70,7 @@ class Scales(NamedTuple):
 
 # What drives nothing by itself, but says when a contact may begin, is measured by these.
 CIRCUMSTANCES = {**{f"hand.{a}": 1.0 for a in AXES}, "opening": 0.04, "opening.change": 0.01}  # metres
+CLOTH = 0.0025  # metres of the gap to a cloth, which is thin
 
 
 def scales_of(episodes: Sequence[Episode]) -> Scales:
@@ -79,7 +80,7 @@ def scales_of(episodes: Sequence[Episode]) -> Scales:
     width = _smoothing(sensor, floor)
     if width:  # noise makes raw steps larger than motion does
         floor = floors([smoothed_log(e, width) for e in episodes], SLOPE / width**1.5 * sensor / np.sqrt(2))
-    about = [CIRCUMSTANCES[c.name] for c in episodes[0].inputs[len(floor) :]]
+    about = [CLOTH if c.name.endswith(GAP) else CIRCUMSTANCES[c.name] for c in episodes[0].inputs[len(floor) :]]
     drives = np.concatenate([e.actions[:, : len(floor)] for e in episodes])
     action = np.append(np.maximum(np.sqrt((drives**2).mean(0)), floor), about)
     shift = seen_mean(np.concatenate([e.observations for e in episodes]))
@@ -117,7 +118,9 @@ def geometry_of(episodes: Sequence[Episode], scales: Scales, bodies: Sequence[st
             before[b, k, len(names) + inputs.index(f"hand.{axis}")] = CIRCUMSTANCES[f"hand.{axis}"]
             after[b, k] = before[b, k]
             after[b, k, len(names) + own] = scales.action[own]
-    others = np.eye(width)[[len(names) + i for i, name in enumerate(inputs) if name.startswith("opening")]]
+    others = np.eye(width)[
+        [len(names) + i for i, name in enumerate(inputs) if name.startswith("opening") or name.endswith(GAP)]
+    ]
     steps = np.concatenate([e.actions[:, :3] for e in episodes])  # of the first body: the hand's own
     closing = max(float(np.sqrt((steps**2).sum(1).mean())), 1e-4)
     return Geometry(*(jnp.asarray(x, jnp.float32) for x in (before, after, offset, others, closing)))
@@ -136,7 +139,11 @@ def sensor_noise(episodes: Sequence[Episode]) -> Float[np.ndarray, "channels"]:
 
 
 def floors(episodes: Sequence[Episode], sensor: Float[np.ndarray, "channels"] | None = None) -> np.ndarray:
-    """The noise floor of every channel, in its unit: a share of how far things of its kind move in a step."""
+    """The noise floor of every channel, in its unit: a share of how far things of its kind move in a step.
+
+    Of a cloth, of which only a patch goes along and not all the way, the same share of how far the hand moves: by less
+    than that it settles and creases of itself.
+    """
     steps = np.concatenate([np.diff(e.observations, axis=0) for e in episodes])
     square, known = seen_mean(steps**2), (~np.isnan(steps)).any(0)
     if not square.any():
@@ -148,9 +155,14 @@ def floors(episodes: Sequence[Episode], sensor: Float[np.ndarray, "channels"] | 
         square = np.maximum(square - 2 * sensor**2, 0.05 * square)
     kinds = np.array([_kind(c.group) for c in episodes[0].channels])
     out = np.empty(len(kinds))
+    cloths = [c.group for c in episodes[0].inputs if c.name.endswith(GAP)]
+    soft = np.array([c.group in cloths for c in episodes[0].channels])
+    if soft.any():
+        drive = np.concatenate([e.actions[:, : len(kinds)][:, soft] for e in episodes])
+        square, kinds = np.where(soft, (drive**2).mean(), square), np.where(soft, "cloth", kinds)
     for kind in set(kinds):
         mine = kinds == kind
-        share = FLOOR * (SERVO if kind == "joints" else 1.0)
+        share = FLOOR * (SERVO if kind in ("joints", "end_effector") else 1.0)
         out[mine] = share * np.sqrt(square[mine & known].mean()) if (mine & known).any() else 0.0
     out = np.where(kinds == "gripper", np.maximum(out, FINGER_FLOOR), out)
     return np.where(out > 0, out, out[out > 0].min())

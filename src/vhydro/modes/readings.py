@@ -4,7 +4,7 @@ A model's modes say what goes with the hand, and whether fingers and arm do as t
 thing does not show in motion, but gravity says it: a body that nothing holds stands on something else than before where
 it stands higher than it began, or lower and began above another body. Where the hand has kept its place beside it and
 not opened its fingers, it still is in that hand. An arm that falls short while its fingers hold something presses it
-against something else.
+against something else. And what a mode says of holding is checked against where hand and bodies go: see `holding`.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.ndimage import median_filter
 
 from vhydro.episodes import Episode
+from vhydro.modes.holding import borne_out, falls_short, reach_of
 from vhydro.modes.segments import Segment
 from vhydro.occlusion import straight_lines
 from vhydro.views.contact import ContactView
@@ -86,12 +87,18 @@ def touching_of(
         return coupled[:, things.index(thing)] if thing in things else np.zeros(len(path), bool)
 
     goes = np.stack([is_on(body) for body in bodies], 1)
-    blocked = (is_on("gripper") | is_on("end_effector")) & ~goes.any(1)
+    arm = [i for i, c in enumerate(seen.channels) if c.group == "end_effector"]
+    stopped = falls_short(is_on("end_effector"), seen.actions[:, arm], np.diff(seen.observations[:, arm], axis=0))
+    blocked = (is_on("gripper") | stopped) & ~goes.any(1)
     cloth = np.array([body in view.cloths for body in bodies])
+    hand, least = _hand(seen), np.maximum(HIGHER, SURELY * noise)
+    goes[:, ~cloth] = borne_out(goes[:, ~cloth], places[:, ~cloth], hand, least[~cloth])
     elsewhere = _stands_elsewhere(places, goes, noise) & ~cloth
-    held = goes | _still_held(goes, elsewhere, places - _hand(seen)[:, None], _opening(seen), noise)
-    blocked &= ~held.any(1)
-    held[blocked, _nearest(view, seen, places)[blocked]] = True  # fingers that are on something are on what is near
+    held = goes | _still_held(goes, elsewhere, places - hand[:, None], _opening(seen), noise)
+    gap = np.where(cloth, 0.0, np.linalg.norm(places - hand[:, None], axis=2))  # a cloth is everywhere
+    near, rows = gap.argmin(1), np.arange(len(path))
+    blocked &= ~held.any(1) & (gap <= reach_of(goes, gap, least))[rows, near]
+    held[blocked, near[blocked]] = True  # fingers that are on something are on what is near
     return Touching(held, elsewhere & ~held, is_on("joints") & is_on("gripper") & goes.any(1))
 
 
@@ -177,13 +184,6 @@ def shown_places(view: ContactView, seen: Episode) -> Float[np.ndarray, "rows bo
     names = [c.name for c in seen.channels]
     columns = [[names.index(f"{body}.{a}") for a in AXES] for body in view.bodies]
     return straight_lines(seen.observations[:, np.ravel(columns)]).reshape(len(seen.observations), -1, 3)
-
-
-def _nearest(view: ContactView, seen: Episode, places: np.ndarray) -> Int[np.ndarray, "rows"]:
-    """The body that is nearest to the hand in every row; a cloth is everywhere."""
-    gap = np.linalg.norm(places - _hand(seen)[:, None], axis=2)
-    gap[:, [body in view.cloths for body in view.bodies]] = 0.0
-    return gap.argmin(1)
 
 
 def _words(row: Touching, view: ContactView) -> str:

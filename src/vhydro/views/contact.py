@@ -4,8 +4,9 @@ A thing is driven by the hand's displacement, a finger by the gap to its command
 target, the hand by its commanded displacement. A mode decides how strongly each responds: `z' = z + g_s u + noise`. A
 thing that is held follows the hand, a finger on something stops short of its target, a loaded joint lags.
 
-A cloth has no place of its own. Its touch point stands for it: how far the knot nearest the hand went, added up from
-step to step. A cloth loads no arm, so that its logs are read without the servo, whose lags would only hide it.
+A cloth has no place of its own. Its touch point stands for it: how far the knots near the hand went, added up from
+step to step. Fingers drag a patch of it, so that its knots move alike and their mean is steadier than any of them. A
+cloth loads no arm, so that its logs are read without the servo, whose lags would only hide it.
 """
 
 import re
@@ -22,6 +23,7 @@ from vhydro.views.view import AXES, columns, commands, looked_up
 FINGER = re.compile(r"gripper\.finger_\d+")
 KNOT = re.compile(r"(.+)\.v\d+")
 GRIP = "gripper.command"
+GAP = ".gap"  # ends the name of an input: how far the hand is from a cloth
 MACHINE = {  # groups that are the robot's own, and what it means when they do less than they are told
     "gripper": "the fingers on something",
     "joints": "the arm under load",
@@ -29,6 +31,10 @@ MACHINE = {  # groups that are the robot's own, and what it means when they do l
 }
 AT_REST = 0.01  # of the opening: fingers that move less in a row have settled
 MOST_BODIES = 5
+PATCH = 0.5  # of the distance between knots: by so much further from the hand than another, one counts e times less
+AVERAGED = 8  # seen rows: over these a knot's place is averaged where the touch point goes on to it
+REMEMBERED = 2 * AVERAGED + 1  # seen rows of a cloth that the next one is seen with
+CLOSE = 0.025  # metres: gaps to a cloth far beyond it are all alike
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class ContactView:
     targets: tuple[str, ...] = ()  # … the input that says where it should go
     moves: tuple[str, ...] = ()  # inputs that tell the hand how far to go along x, y, z, where joints have no targets
     machine: bool = True  # whether fingers, joints and hand respond as well, or only say what happens to the bodies
+    spacing: float = 0.0  # metres between the knots of a cloth; found in the logs where it is 0, as in older files
 
     kind: ClassVar[str] = "contact"
     example: ClassVar[str] = 'ContactView(hand=("ee_x", "ee_y", "ee_z"), bodies={"cup": ("cup_x", "cup_y", "cup_z")})'
@@ -81,8 +88,9 @@ class ContactView:
     def __call__(self, episode: Episode) -> Episode:
         """The log of responses; its inputs are a drive for each, then what says when a contact may begin.
 
-        Those last are where the hand is before the step and, of a robot with fingers, how wide they are open after it
-        and by how much wider than before. Only bodies may be hidden.
+        Those last are where the hand is before the step; of a robot with fingers, how wide they are open after it and
+        by how much wider than before; of a cloth, how far the hand is after it from where that lay at first. Only
+        bodies may be hidden.
         """
         log = looked_up(self, episode)
         own = (self._gripper(log), self._servo(log)) if self.machine else ()
@@ -104,12 +112,16 @@ class ContactView:
         )
 
     def _circumstances(self, log: Episode) -> tuple[list[Channel], np.ndarray]:
-        """What a contact may depend on: the hand's place before the step, the opening after it and its change."""
-        channels, values = [Channel(f"hand.{a}", "end_effector", "m") for a in AXES], [columns(log, self.hand)[:-1]]
+        """What a contact may depend on: the hand's place before the step, the opening, its change, gaps to cloths."""
+        hand = columns(log, self.hand)
+        channels, values = [Channel(f"hand.{a}", "end_effector", "m") for a in AXES], [hand[:-1]]
         if self.fingers:
             width = self.width(log)[:, None]
             channels += [Channel("opening", "gripper", "m"), Channel("opening.change", "gripper", "m")]
             values += [width[1:], np.diff(width, axis=0)]
+        for cloth in sorted(self.cloths) if self.spacing else ():
+            channels += [Channel(f"{cloth}{GAP}", cloth, "m")]
+            values += [_gap(self._knots(log, cloth), hand, self.spacing)[:, None]]
         return channels, np.concatenate(values, 1)
 
     def _bodies(self, log: Episode):
@@ -119,8 +131,12 @@ class ContactView:
         return channels, np.concatenate(places, 1), np.tile(np.diff(hand, axis=0), len(self.bodies))
 
     def _place(self, log: Episode, body: str, hand: np.ndarray) -> np.ndarray:
-        values = columns(log, self.bodies[body])
-        return values if body not in self.cloths else _touch_point(values.reshape(len(values), -1, 3), hand)
+        if body in self.cloths:
+            return _touch_point(self._knots(log, body), hand, self.spacing)
+        return columns(log, self.bodies[body])
+
+    def _knots(self, log: Episode, cloth: str) -> np.ndarray:
+        return columns(log, self.bodies[cloth]).reshape(len(log.observations), -1, 3)
 
     def _gripper(self, log: Episode):
         if not self.opening or not self.grip:
@@ -153,10 +169,21 @@ class ContactView:
         return width.mean(1)
 
     def fitted_to(self, episodes: Sequence[Episode]) -> "ContactView":
-        """The view with what only logs say: how wide fingers open, and which command does it."""
-        if not self.grip or not self.fingers or self.opening:
+        """The view with what only logs say: how wide fingers open, which command does it, how fine a cloth is."""
+        known = self.opening or not self.grip or not self.fingers
+        spaced = self.spacing or not self.cloths
+        if known and spaced:
             return self
         logs = [looked_up(self, e) for e in episodes]
+        view = self if spaced else replace(self, spacing=self._spaced(logs))
+        return view if known else view._opened(logs)
+
+    def _spaced(self, logs: Sequence[Episode]) -> float:
+        """How far a cloth's knots are from each other, where logs show it first."""
+        each = [_spacing(knots) for e in logs for c in self.cloths if len(knots := _whole(self._knots(e, c)))]
+        return float(np.median(each)) if each else 0.0
+
+    def _opened(self, logs: Sequence[Episode]) -> "ContactView":
         if len(np.unique(np.concatenate([commands(e, [self.grip]) for e in logs]))) == 1:
             return self  # fingers that are never told to move say nothing of what is between them
         widest = max(float(self.width(e).max()) for e in logs)
@@ -257,16 +284,65 @@ def _most_spread(log: Episode, bodies: Mapping[str, tuple[str, ...]]) -> list[st
     return [list(bodies)[i] for i in sorted(chosen)]
 
 
-def _touch_point(knots: np.ndarray, hand: np.ndarray) -> np.ndarray:
-    """How far the knot nearest the hand has gone, (rows, 3), from seen row to seen row; NaN where a cloth is hidden.
+def _whole(knots: np.ndarray) -> np.ndarray:
+    """The rows in which every knot is seen."""
+    return knots[~np.isnan(knots).any((1, 2))]
 
-    Across rows in the dark it is the knot that was nearest before them.
+
+def _spacing(knots: np.ndarray) -> float:
+    """How far a knot is from the one next to it, by their mean places over some rows, in which noise averages out."""
+    places = knots[:AVERAGED].mean(0)
+    apart = np.linalg.norm(places[:, None] - places, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    return float(np.median(apart.min(1)))
+
+
+def _nearness(knots: np.ndarray, hand: np.ndarray, spacing: float) -> np.ndarray:
+    """How much every knot counts where the hand is, (rows, knots); of knots whose spacing is unknown, the nearest."""
+    apart = np.linalg.norm(knots - hand[:, None], axis=2)
+    beyond = apart - apart.min(1, keepdims=True)
+    counts = np.exp(-beyond / (PATCH * spacing)) if spacing else (beyond == 0).astype(float)
+    return counts / counts.sum(1, keepdims=True)
+
+
+def _touch_point(knots: np.ndarray, hand: np.ndarray, spacing: float) -> np.ndarray:
+    """How far the knots near the hand have gone, (rows, 3), from seen row to seen row; NaN where a cloth is hidden.
+
+    Across rows in the dark it is those that were near before them. Where the point goes on from knot to knot, both
+    count by their mean over the last rows, lest their noise adds up. Which are near is told by rows before those: else
+    knots whose noise is towards the hand would be preferred, and the point would drift.
     """
     out = np.full(hand.shape, np.nan)
     seen = np.flatnonzero(~np.isnan(knots).any((1, 2)))
     if len(seen):
-        nearest = np.linalg.norm(knots[seen] - hand[seen, None], axis=2).argmin(1)[:-1]
-        before, after = knots[seen[:-1]], knots[seen[1:]]
-        steps = (after - before)[np.arange(len(nearest)), nearest]
-        out[seen] = np.concatenate([np.zeros((1, 3)), np.cumsum(steps, 0)])
+        places = knots[seen]
+        mean = _running_mean(places)
+        near = _nearness(mean[np.maximum(np.arange(len(mean)) - AVERAGED, 0)], hand[seen], spacing)
+        before = np.concatenate([near[:1], near[:-1]])
+        gone = np.einsum("tk,tkd->td", near[:-1], places[1:] - mean[:-1])
+        had = np.einsum("tk,tkd->td", before[:-1], places[:-1] - mean[:-1])
+        out[seen] = np.concatenate([np.zeros((1, 3)), np.cumsum(gone - had, 0)])
+    return out
+
+
+def _running_mean(values: np.ndarray) -> np.ndarray:
+    """The mean of every row and those before it, up to so many."""
+    total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, 0)])
+    last = np.arange(1, len(total))
+    first = np.maximum(last - AVERAGED, 0)
+    return (total[last] - total[first]) / (last - first).reshape(-1, *(1,) * (values.ndim - 1))
+
+
+def _gap(knots: np.ndarray, hand: np.ndarray, spacing: float) -> np.ndarray:
+    """How far the hand is after every step from where the cloth lay when it was first seen, at most `CLOSE`.
+
+    Where a cloth has gone since then is for a model to infer: in the dark no input may tell it.
+    """
+    out = np.full(len(hand) - 1, CLOSE)
+    seen = np.flatnonzero(~np.isnan(knots).any((1, 2)))
+    if len(seen):
+        after = hand[1 + seen[0] :]
+        lay = np.broadcast_to(knots[seen[0]], (len(after), *knots.shape[1:]))
+        near = np.einsum("tk,tkd->td", _nearness(lay, after, spacing), lay)
+        out[seen[0] :] = CLOSE * np.tanh(np.linalg.norm(after - near, axis=1) / CLOSE)
     return out
