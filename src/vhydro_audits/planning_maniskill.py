@@ -37,6 +37,7 @@ PLAYED = (*MODELS, "random", "noisy")
 METHODS = (*PREDICTED, "random", "noisy")
 HELD_OUT = 0.25  # of the rollouts
 DENSE = {"PushCube": 4, "PickCube": 5, "StackCube": 8, "PegInsertionSide": 10}  # the dense reward's unit
+FILMED = 10  # one seed in so many keeps films
 TABLE = -0.02  # m: a body below has fallen off the table
 ERRORS = ("rmse_h1", "rmse_h16", "rmse_mean16", "rmse_h16_hand", "rmse_h16_bodies", "coverage90", "coverage90_moving",
           "coverage90_resting", "energy_drift",
@@ -140,7 +141,12 @@ def perform(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]
             run = run_episode(simulator, task, method, 1000 * seed + i, model, view)
             told = {f"features_t{moment}": run.told.get(moment) for moment in MOMENTS}
             facts = {"success": run.success, "return": run.total, "lost": run.lost, "moved": run.moved}
-            out.append(PLACE | named | {"episode": i} | facts | told)
+            out.append(PLACE | named | {"episode": i, "film": run.film} | facts | told)
+    shown = seed % FILMED == 0 and method == "ours"
+    first = {c["success"]: c["episode"] for c in reversed(out)} if shown else {}
+    for cell in out:  # films of the first success and the first failure are kept
+        if cell["episode"] not in first.values():
+            del cell["film"]
     return rounded(out, 6)
 
 

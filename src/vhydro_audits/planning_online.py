@@ -1,4 +1,4 @@
-"""Planning in ManiSkill, closed loop: one cost for each task, the planner's episodes, and what comparisons play."""
+"""Planning in ManiSkill, closed loop: the planner's episodes, what it believed, and what comparisons play."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,77 +13,19 @@ from vhydro.learning.commanded import regime_of
 from vhydro.planning import Plan, Planner, Task, cem, rollout
 from vhydro.planning.task import Readout
 from vhydro.views import ContactView
-from vhydro_audits.collect.scripted import BODIES, NoisyScripted, goal_place, grip_place, holds, place, play
+from vhydro_audits.collect.scripted import BODIES, NoisyScripted, end_place, goal_place, grip_place, holds, place, play
 from vhydro_audits.collect.simulator import Simulator
+from vhydro_audits.planning_tasks import task_of
 
 LIMITS = {"PushCube": 50, "PickCube": 50, "StackCube": 50, "PegInsertionSide": 100}  # steps of an episode
 PLANNER = cem(16, 8, 192, 8, rounds=3, first_rounds=5)  # chosen on seeds 0 to 9 of PushCube
 FINE = replace(PLANNER, spread=0.2)  # near what is to be grasped, and with it near the goal …
 NEARBY = 0.08  # … m
-WIDE, GRIP = 0.04, 0.5  # m: fingers that are open; cost of their being open where they should not be, or closed
-AT_THE_END = 0.5  # weight of the last cost beside the mean of all: with 2 plans put off what they can do now
-BOUND = 20.0
-ACTIONS = {"tcp.dx": (-0.7, 0.7), "tcp.dy": (-0.7, 0.7), "tcp.dz": (-0.7, 0.7), "gripper.command": (-1.0, 1.0)}
 MOMENTS = (0, 5)  # steps at which the risk of the episode is told …
 FAR, PATHS = cem(48, 12, 96, 8, first_rounds=5), 64  # … by a longer plan too, and by so many paths of it
+SHOWN, BAND = 6, (0.05, 0.5, 0.95)  # steps between the plans that a film shows; quantiles of their paths
+ROBOT = -0.615  # m: where its base is
 NEAR = {"PushCube": 0.1, "PickCube": 0.025, "StackCube": 0.025, "PegInsertionSide": 0.05}  # m: at the goal
-
-
-class PushCost(eqx.Module):
-    """How far the cube is from the goal, and the hand from behind it."""
-
-    goal: jax.Array
-
-    def __call__(self, z, _mode, _a=None):
-        cube, hand = _point(z, "cube"), _point(z, "tcp")
-        away = jnp.hypot(cube[0] - self.goal[0], cube[1] - self.goal[1])
-        behind = _length([hand[0] - cube[0] + 0.05, hand[1] - cube[1], hand[2] - 0.03])
-        front = jnp.maximum(hand[0] - cube[0] + 0.02, 0.0)
-        return jnp.minimum(10 * jnp.maximum(away - 0.06, 0.0) + 2 * behind + 4 * front, BOUND)
-
-
-class CarryCost(eqx.Module):
-    """Subgoals in one cost: above where the body is grasped, down to it, grasp, carry, be still there or let go."""
-
-    goal: jax.Array  # of the body's middle: its next place, which moves on where a peg goes into its hole
-    grip: jax.Array  # from the body's middle to where it is grasped
-    body: str = eqx.field(static=True)
-    release: bool = eqx.field(static=True)
-
-    def __call__(self, z, _mode, _a=None):
-        thing, hand = _point(z, self.body), _point(z, "tcp")
-        away = _length([thing[i] - self.goal[i] for i in range(3)])
-        gap = [hand[i] - thing[i] - self.grip[i] for i in range(3)]
-        apart, flat = _length(gap), jnp.hypot(*gap[:2])
-        above = jnp.maximum(jnp.clip(3 * (flat - 0.02), 0.0, 0.06) - gap[2], 0.0)  # down a funnel
-        speed = _length([z[f"tcp.{x} step"] for x in "xyz"])
-        still = jnp.where(away < 0.03, 8 * speed, 0.0)
-        # Around the body it is better to have closed than not to be there, and not to be there than to come closed.
-        around = jnp.clip((0.03 - apart) / 0.015, 0.0, 1.0)
-        if self.release:
-            around = jnp.where(away < 0.02, 0.0, around)
-        wide = jnp.clip(z["opening"] / WIDE, 0.0, 1.0)
-        grip = around * wide + (1 - around) * (2 - wide)
-        return jnp.minimum(10 * away + 5 * apart + 2 * above + still + GRIP * grip, BOUND)
-
-
-def _point(z, body: str) -> list[Any]:
-    return [z[f"{body}.{x}"] for x in "xyz"]
-
-
-def _length(parts: list[Any]) -> Any:
-    return jnp.sqrt(sum(p**2 for p in parts) + 1e-12)
-
-
-def task_of(name: str, values) -> Task:
-    """What is next to do in a task, by what is seen; the same for every method."""
-    goal = jnp.asarray(goal_place(name, values))
-    if name == "PushCube":
-        cost = PushCost(goal)
-    else:
-        grip = jnp.asarray(grip_place(name, values) - place(values, BODIES[name][0]))
-        cost = CarryCost(goal, grip, BODIES[name][0], name == "StackCube")
-    return Task(cost, bound=BOUND, actions=ACTIONS, final=cost, final_weight=AT_THE_END)
 
 
 class OpenOrShut(eqx.Module):
@@ -144,31 +86,38 @@ class Run(NamedTuple):
     lost: bool
     told: dict[int, list[float]]  # see `Planned.foreseen`
     moved: float  # m: how far the body got
+    film: dict[str, Any] | None = None  # see `Planned.film`
 
 
 class Planned:
-    """The receding-horizon loop on what the simulator shows, as a policy of values."""
+    """The receding-horizon loop on what the simulator shows, as a policy of values.
+
+    Its `film` holds how far the body is from its end and the hand from the body at every step, in metres, and what some
+    plans expected of both.
+    """
 
     def __init__(self, name: str, dynamics: Any, view: ContactView, seed: int):
         self._name, self._view = name, view
         self._dynamics = OpenOrShut(dynamics)
-        self._key, self._rows, self._task = jax.random.key(seed), [], None
+        self._key, self._rows = jax.random.key(seed), []
         self._plan: Plan | None = None
         self._count, self.told = 0, {}
+        self.film: dict[str, Any] = {"away": [], "apart": [], "plans": []}
 
     def __call__(self, values) -> np.ndarray:
-        self._task = task_of(self._name, values)
+        task = task_of(self._name, values)
         self._rows = [*self._rows[-2:], values]
         last = None if self._plan is None else self._told(self._plan)
         belief = self._dynamics.inner.seen(self._view, self._rows, last, self._mode())
-        plan_key, far_key = jax.random.split(jax.random.fold_in(self._key, self._count))
+        plan_key, far_key, film_key = jax.random.split(jax.random.fold_in(self._key, self._count), 3)
         planner, asked = self._planner(values), {"key": plan_key}
-        plans = [planner(self._dynamics, belief, self._task, warm=w, **asked) for w in self._begun(planner)]
-        self._plan = min(plans, key=lambda plan: plan.cost)
+        plans = [planner(self._dynamics, belief, task, warm=w, **asked) for w in self._begun(planner)]
+        self._plan = plan = min(plans, key=lambda plan: plan.cost)
         if self._count in MOMENTS:
-            self.told[self._count] = self.foreseen(belief, values, far_key)
+            self.told[self._count] = [plan.cost, *self.foreseen(belief, task, values, far_key)]
+        self._filmed(belief, task, plan, values, film_key)
         self._count += 1
-        return self._told(self._plan)
+        return self._told(plan)
 
     def _begun(self, planner: Planner) -> list[Plan | None]:
         """What to begin the search from: where millimetres count, with a gripper that opens and one that closes.
@@ -194,24 +143,43 @@ class Planned:
         away = np.linalg.norm(goal_place(self._name, values) - body)
         return FINE if (away if holds(self._name, values) else apart) < NEARBY else PLANNER
 
-    def foreseen(self, belief, values, key) -> list[float]:
-        """What is expected now: the cost, how far body and goal and hand and body are apart, and the share of a long
-        plan's paths that never come near the goal.
+    def foreseen(self, belief, task: Task, values, key) -> list[float]:
+        """What is expected now: how far body and end and hand and body are apart; the share of a long plan's
+        paths that never come near the end, and how near they come; how high and how far from the robot the end is.
         """
-        assert self._task is not None
-        assert self._plan is not None
         plan_key, roll_key = jax.random.split(key)
-        goal, body = goal_place(self._name, values), BODIES[self._name][0]
-        plan = FAR(self._dynamics, belief, self._task, key=plan_key)
-        start = self._dynamics.population(belief)
-        actions = jnp.asarray(plan.actions, self._dynamics.dtype)
-        states = rollout(self._dynamics, self._task, start, actions, roll_key, PATHS, keep=True).states
-        there = np.asarray(states)[:, 7:10] - goal[None, :, None]  # (steps, three, paths)
+        plan = FAR(self._dynamics, belief, task, key=plan_key)
+        nearest = self._apart(self._rolled(belief, task, plan, roll_key), values)[0].min(0)
+        away, apart = self._apart(self._dynamics.inner.seen(self._view, [values]).z[None], values)
+        end = end_place(self._name, values)
+        out = (away, apart, (nearest > NEAR[self._name]).mean(), nearest.mean(), end[2])
+        return [float(np.mean(x)) for x in (*out, np.hypot(end[0] - ROBOT, end[1]))]
+
+    def _filmed(self, belief, task: Task, plan: Plan, values, key) -> None:
+        """Adds this step to the film."""
+        now = self._apart(self._dynamics.inner.seen(self._view, [values]).z[None], values)
+        for name, distance in zip(("away", "apart"), now, strict=True):
+            self.film[name].append(round(float(distance[0, 0]), 4))
+        if self._count % SHOWN == 0:
+            ahead = self._apart(self._rolled(belief, task, plan, key), values)
+            bands = {
+                n: np.quantile(x, BAND, axis=1).round(3).tolist() for n, x in zip(("away", "apart"), ahead, strict=True)
+            }
+            self.film["plans"].append({"step": self._count, **bands})
+
+    def _rolled(self, belief, task: Task, plan: Plan, key) -> np.ndarray:
+        """The states of paths of a plan, (steps, latent, paths)."""
+        start, actions = self._dynamics.population(belief), jnp.asarray(plan.actions, self._dynamics.dtype)
+        return np.asarray(rollout(self._dynamics, task, start, actions, key, PATHS, keep=True).states)
+
+    def _apart(self, states, values) -> tuple[np.ndarray, np.ndarray]:
+        """How far the body is from its end, and the hand from where it would grasp it or push it: (steps, paths)."""
+        states, body = np.asarray(states), BODIES[self._name][0]
+        end, grip = (x[None, :, None] for x in (
+            end_place(self._name, values), grip_place(self._name, values) - place(values, body)))  # fmt: skip
         flat = 2 if self._name == "PushCube" else 3
-        missed = (np.linalg.norm(there[:, :flat], axis=1) > NEAR[self._name]).all(0).mean()
-        thing = place(values, body)
-        away, apart = np.linalg.norm((thing - goal)[:flat]), np.linalg.norm(thing - place(values, "tcp"))
-        return [float(x) for x in (self._plan.cost, away, apart, missed)]
+        thing = states[:, 7:10]
+        return (np.linalg.norm((thing - end)[:, :flat], axis=1), np.linalg.norm(states[:, :3] - thing - grip, axis=1))
 
     def _mode(self) -> int:
         """What every body just did, by its displacement and the hand's."""
@@ -239,4 +207,11 @@ def run_episode(simulator: Simulator, name: str, method: str, seed: int, dynamic
         first = out.episode.columns(body=BODIES[name][0])[:3]
         path = out.episode.observations[:, first]
         moved = float(np.linalg.norm(path[-1] - path[0]))
-    return Run(out.success, float(sum(out.rewards)), out.lost, getattr(policy, "told", {}), moved)
+    return Run(
+        out.success,
+        float(sum(out.rewards)),
+        out.lost,
+        getattr(policy, "told", {}),
+        moved,
+        getattr(policy, "film", None),
+    )

@@ -108,20 +108,25 @@ def along(values: Values, body: str) -> np.ndarray:
 
 
 def goal_place(task: str, values: Values) -> np.ndarray:
-    """Where the body shall come to be: a cube on the other, a peg in front of its hole until it is aligned."""
-    if task == "StackCube":
-        return place(values, "cubeB") + np.array([0, 0, STACKED])
+    """Where the body shall come next: to its end; a peg in front of its hole until it is aligned, then slowly in."""
+    end = end_place(task, values)
     if task != "PegInsertionSide":
-        return place(values, "goal")
-    hole, way, peg = place(values, "goal"), along(values, "goal"), place(values, "peg")
-    deep = values["peg.half_length"]  # of the hole's middle, too
-    end = hole - deep * way
-    ends = (peg - end, peg + deep * along(values, "peg") - hole)
-    aside = max(float(np.linalg.norm(off - (off @ way) * way)) for off in ends)
-    done = float(ends[0] @ way)  # negative, and zero where the head is in the hole's middle
+        return end
+    way, deep = along(values, "goal"), values["peg.half_length"]  # of the hole's middle, too
+    peg, head = place(values, "peg") - end, deep * (along(values, "peg") - way)
+    aside = max(float(np.linalg.norm(off - (off @ way) * way)) for off in (peg, peg + head))
+    done = float(peg @ way)  # negative, and zero where the head is in the hole's middle
     if aside > (ALIGNED if done < -deep else 2 * ALIGNED):
         return end + max(done - SLOWLY, -(deep + BEFORE)) * way
     return end + min(done + SLOWLY, 0.005) * way
+
+
+def end_place(task: str, values: Values) -> np.ndarray:
+    """Where the body shall be in the end: on the other cube, at the goal, with its head in the middle of the hole."""
+    if task == "StackCube":
+        return place(values, "cubeB") + np.array([0, 0, STACKED])
+    deep = values["peg.half_length"] * along(values, "goal") if task == "PegInsertionSide" else 0.0
+    return place(values, "goal") - deep
 
 
 def whole_action(task: str, values: Values, command: np.ndarray) -> list[float]:
