@@ -98,15 +98,15 @@ def dynamics_of(task: str, method: str, seed: int, folder: str) -> Any:
     return learned(method, one.view, one.train, seed)
 
 
-def prediction_groups(task: str, methods: Sequence[str], seeds: Sequence[int]) -> list[Group]:
-    """One cell for every seed and method that predicts."""
-    named = [{"task": task, "seed": s, "method": m} for s in seeds for m in methods if m in PREDICTED]
+def prediction_groups(task: str, method: str, seeds: Sequence[int]) -> list[Group]:
+    """One cell for every seed; none where the method predicts nothing."""
+    named = [{"task": task, "seed": s, "method": method} for s in seeds if method in PREDICTED]
     return [Group(key, (PLACE | key,)) for key in named]
 
 
-def episode_groups(task: str, methods: Sequence[str], seeds: Sequence[int], episodes: int) -> list[Group]:
-    """One group for every seed and method that acts, a cell for each of its episodes."""
-    named = [{"task": task, "seed": s, "method": m} for s in seeds for m in methods if m in PLAYED]
+def episode_groups(task: str, method: str, seeds: Sequence[int], episodes: int) -> list[Group]:
+    """One group for every seed, a cell for each of its episodes; none where the method does not act."""
+    named = [{"task": task, "seed": s, "method": method} for s in seeds if method in PLAYED]
     return [
         Group(k | {"episodes": episodes}, tuple(PLACE | k | {"episode": i} for i in range(episodes))) for k in named
     ]
@@ -157,9 +157,9 @@ def data_config(task: str, folder: Path) -> dict[str, Any]:
 
 def maniskill_meta(folder: Path) -> dict[str, Any]:
     """Where the numbers come from, over all grids of the part."""
-    runs = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*/*/run.json"))]
+    runs = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*/*/*/run.json"))]
     words = {name: list(dict.fromkeys(x for run in runs for x in run[f"{name}s"])) for name in ("commit", "device")}
-    seeds = {c["seed"] for path in folder.glob("*/*/run.json") for c in read_cells(path.parent)}
+    seeds = {c["seed"] for path in folder.glob("*/*/*/run.json") for c in read_cells(path.parent)}
     config = {"rollouts": {t: n for t, (n, _) in EPISODES.items()}, "horizon": HORIZON, "held_out": HELD_OUT}
     told = {"commit": ", ".join(words["commit"]), "device": "; ".join(words["device"])}
     return told | {"seconds": sum(run["seconds"] for run in runs), "seeds": len(seeds), "config": config}
@@ -169,9 +169,8 @@ def maniskill_rows(folder: Path) -> list[dict[str, Any]]:
     """One row for every task and method, with the paper's beside ours; empty columns say that a method has none."""
     out = []
     for task in TASKS:
-        predictions, episodes = (_cells(folder / task / kind) for kind in ("prediction", "episodes"))
         for method in METHODS:
-            own = [[c for c in cells if c["method"] == method] for cells in (predictions, episodes)]
+            own = [_cells(folder / task / kind / method) for kind in ("prediction", "episodes")]
             if any(own):
                 row: dict[str, Any] = {**PLACE, "task": task, "method": method, **_prediction_columns(own[0])}
                 row |= _episode_columns(task, own[1], row["energy_drift"])

@@ -65,8 +65,7 @@ def _carrying(task: str, values: Values) -> tuple[np.ndarray, float]:
         over = np.linalg.norm((goal - body)[:2])
         if task == "StackCube" and over < 0.015 and body[2] < goal[2] + 0.005:
             return hand, 1.0
-        rise = max(0.0, 0.06 - max(goal[2] - 0.06, 0)) if over > 0.03 and task == "StackCube" else 0.0
-        return goal + [0, 0, rise] + (hand - body), -1.0
+        return goal + (hand - body), -1.0
     if np.linalg.norm((hand - thing)[:2]) > 0.015 and hand[2] < thing[2] + 0.14:
         up = 0.0 if near < 0.02 else 0.08
         return thing + np.array([0, 0, up]), 1.0
@@ -74,7 +73,12 @@ def _carrying(task: str, values: Values) -> tuple[np.ndarray, float]:
 
 
 def turn(task: str, values: Values) -> float:
-    """The turn of the hand that brings its fingers across the faces of what it is to grasp, the same for everybody.
+    """The turn of the hand that brings its fingers across the faces of what it is to grasp, the same for everybody."""
+    return float(np.clip(-to_turn(task, values) / TURN, -1, 1))
+
+
+def to_turn(task: str, values: Values) -> float:
+    """The angle by which the hand has to turn, in radians.
 
     A peg that is held is turned towards its hole. What is held otherwise turns with the hand, and would for ever.
     """
@@ -85,8 +89,7 @@ def turn(task: str, values: Values) -> float:
     else:
         off = values[f"{BODIES[task][0]}.yaw"] - values["tcp.yaw"]
     period = np.pi if task == "PegInsertionSide" else np.pi / 2
-    off = (off + period / 2) % period - period / 2
-    return float(np.clip(-off / TURN, -1, 1))
+    return float((off + period / 2) % period - period / 2)
 
 
 def holds(task: str, values: Values) -> bool:
@@ -108,8 +111,14 @@ def along(values: Values, body: str) -> np.ndarray:
 
 
 def goal_place(task: str, values: Values) -> np.ndarray:
-    """Where the body shall come next: to its end; a peg in front of its hole until it is aligned, then slowly in."""
+    """Where the body shall come next.
+
+    To its end; but a cube above the other until it is over it, and a peg in front of its hole until it is aligned, then
+    slowly in.
+    """
     end = end_place(task, values)
+    if task == "StackCube" and np.linalg.norm((end - place(values, "cubeA"))[:2]) > 0.03:
+        return end + np.array([0.0, 0.0, max(0.0, 0.06 - max(end[2] - 0.06, 0.0))])
     if task != "PegInsertionSide":
         return end
     way, deep = along(values, "goal"), values["peg.half_length"]  # of the hole's middle, too
