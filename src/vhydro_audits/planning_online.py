@@ -21,6 +21,8 @@ LIMITS = {"PushCube": 50, "PickCube": 50, "StackCube": 50, "PegInsertionSide": 1
 PLANNER = cem(16, 8, 192, 8, rounds=3, first_rounds=5)  # chosen on seeds 0 to 9 of PushCube
 FINE = replace(PLANNER, spread=0.2)  # near what is to be grasped, and with it near the goal …
 NEARBY = 0.08  # … m
+FINEST = replace(PLANNER, spread=0.06)  # and nearer still, where a task asks for millimetres
+CLOSE = {"StackCube": 0.025, "PegInsertionSide": 0.04}  # m
 MOMENTS = (0, 5)  # steps at which the risk of the episode is told …
 FAR, PATHS = cem(48, 12, 96, 8, first_rounds=5), 64  # … by a longer plan too, and by so many paths of it
 SHOWN, BAND = 6, (0.05, 0.5, 0.95)  # steps between the plans that a film shows; quantiles of their paths
@@ -141,7 +143,10 @@ class Planned:
         body = place(values, BODIES[self._name][0])
         apart = np.linalg.norm(grip_place(self._name, values) - place(values, "tcp"))
         away = np.linalg.norm(goal_place(self._name, values) - body)
-        return FINE if (away if holds(self._name, values) else apart) < NEARBY else PLANNER
+        left = away if holds(self._name, values) else apart
+        if left < CLOSE.get(self._name, 0.0):
+            return FINEST
+        return FINE if left < NEARBY else PLANNER
 
     def foreseen(self, belief, task: Task, values, key) -> list[float]:
         """What is expected now: how far body and end and hand and body are apart; the share of a long plan's
