@@ -53,7 +53,7 @@ class CarryCost(eqx.Module):
         wide = jnp.clip(z["opening"] / WIDE, 0.0, 1.0)
         grip = around * wide + (1 - around) * (2 - wide)
         if self.release:  # where it belongs it is better still to have opened, and to be closed no worse
-            grip = jnp.where(away < 0.025, 2.5 * (1 - wide), 1 + grip)
+            grip = jnp.where(away < 0.025, 6 * (1 - wide), 3 + grip)
         return jnp.minimum(10 * away + 5 * apart + 2 * above + still + GRIP * grip, BOUND)
 
 
