@@ -169,13 +169,23 @@ def maniskill_rows(folder: Path) -> list[dict[str, Any]]:
     """One row for every task and method, with the paper's beside ours; empty columns say that a method has none."""
     out = []
     for task in TASKS:
+        predicted = {method: _cells(folder / task / "prediction" / method) for method in METHODS}
+        shared = _shared_seeds([cells for cells in predicted.values() if cells])
         for method in METHODS:
-            own = [_cells(folder / task / kind / method) for kind in ("prediction", "episodes")]
+            own = [c for c in predicted[method] if c["seed"] in shared], _cells(folder / task / "episodes" / method)
             if any(own):
                 row: dict[str, Any] = {**PLACE, "task": task, "method": method, **_prediction_columns(own[0])}
                 row |= _episode_columns(task, own[1], row["energy_drift"])
                 out.append(row | {"published": published_row(row, published()) if method == "ours" else None})
     return out
+
+
+def _shared_seeds(cells: Sequence[Sequence[dict]]) -> set[int]:
+    """The seeds that all have: some divisions of the rollouts are harder than others, and methods are compared on the
+    same.
+    """
+    seeds = [{c["seed"] for c in own} for own in cells]
+    return set.intersection(*seeds) if seeds else set()
 
 
 def _cells(folder: Path) -> list[dict[str, Any]]:

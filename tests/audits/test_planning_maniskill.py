@@ -90,6 +90,15 @@ def test_every_method_has_a_row_with_the_columns_that_it_can_have(ran):
     )
 
 
+def test_predictions_are_compared_on_seeds_that_all_methods_have(tmp_path):
+    for method, seeds in (("ours", (100, 101)), ("ensemble", (100,))):
+        place = tmp_path / "PushCube/prediction" / method
+        place.mkdir(parents=True)
+        cells = [{"seed": s, "method": method, "windows": 1, "rmse_h16": s - 99.0} for s in seeds]
+        (place / "cells.jsonl").write_text("".join(json.dumps(c) + "\n" for c in cells), "utf-8")
+    assert [(r["method"], r["rmse_h16"]) for r in part.maniskill_rows(tmp_path)] == [("ours", 1.0), ("ensemble", 1.0)]
+
+
 def test_a_crash_of_the_simulator_loses_one_episode(ran):
     folder, path = ran
     cells = [c for at in sorted((folder / "maniskill/PushCube/episodes").iterdir()) for c in read_cells(at)]
