@@ -123,10 +123,12 @@ def run_maniskill(config: PlanningAuditConfig) -> Path:
     place = {"workers": config.workers, "on": config.on, "address": config.address, "overwrite": config.overwrite}
     for task in config.tasks or TASKS:
         data = data_config(task, config.rollouts)
-        run_grid(prediction_groups(task, methods, config.range), predict, data, folder / task / "prediction", **place)
-        acting = episode_groups(task, methods, config.range, 1 if config.quick else config.episodes)
-        if acting and config.episodes:
-            run_grid(acting, perform, data, folder / task / "episodes", **place)
+        for method in methods:  # each with a folder of its own, so that one may have more seeds than another
+            if predicting := prediction_groups(task, method, config.range):
+                run_grid(predicting, predict, data, folder / task / "prediction" / method, **place)
+            acting = episode_groups(task, method, config.range, 1 if config.quick else config.episodes)
+            if acting and config.episodes:
+                run_grid(acting, perform, data, folder / task / "episodes" / method, **place)
     rows = maniskill_rows(folder)
     print(maniskill_table(rows))
     told = write_summary(folder, maniskill_meta(folder) | {"quick": config.quick}, rows)

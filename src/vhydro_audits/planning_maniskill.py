@@ -37,6 +37,7 @@ PLAYED = (*MODELS, "random", "noisy")
 METHODS = (*PREDICTED, "random", "noisy")
 HELD_OUT = 0.25  # of the rollouts
 DENSE = {"PushCube": 4, "PickCube": 5, "StackCube": 8, "PegInsertionSide": 10}  # the dense reward's unit
+FILMED = 10  # one seed in so many keeps films
 TABLE = -0.02  # m: a body below has fallen off the table
 ERRORS = ("rmse_h1", "rmse_h16", "rmse_mean16", "rmse_h16_hand", "rmse_h16_bodies", "coverage90", "coverage90_moving",
           "coverage90_resting", "energy_drift",
@@ -97,15 +98,15 @@ def dynamics_of(task: str, method: str, seed: int, folder: str) -> Any:
     return learned(method, one.view, one.train, seed)
 
 
-def prediction_groups(task: str, methods: Sequence[str], seeds: Sequence[int]) -> list[Group]:
-    """One cell for every seed and method that predicts."""
-    named = [{"task": task, "seed": s, "method": m} for s in seeds for m in methods if m in PREDICTED]
+def prediction_groups(task: str, method: str, seeds: Sequence[int]) -> list[Group]:
+    """One cell for every seed; none where the method predicts nothing."""
+    named = [{"task": task, "seed": s, "method": method} for s in seeds if method in PREDICTED]
     return [Group(key, (PLACE | key,)) for key in named]
 
 
-def episode_groups(task: str, methods: Sequence[str], seeds: Sequence[int], episodes: int) -> list[Group]:
-    """One group for every seed and method that acts, a cell for each of its episodes."""
-    named = [{"task": task, "seed": s, "method": m} for s in seeds for m in methods if m in PLAYED]
+def episode_groups(task: str, method: str, seeds: Sequence[int], episodes: int) -> list[Group]:
+    """One group for every seed, a cell for each of its episodes; none where the method does not act."""
+    named = [{"task": task, "seed": s, "method": method} for s in seeds if method in PLAYED]
     return [
         Group(k | {"episodes": episodes}, tuple(PLACE | k | {"episode": i} for i in range(episodes))) for k in named
     ]
@@ -140,7 +141,12 @@ def perform(key: dict[str, Any], config: dict[str, Any]) -> list[dict[str, Any]]
             run = run_episode(simulator, task, method, 1000 * seed + i, model, view)
             told = {f"features_t{moment}": run.told.get(moment) for moment in MOMENTS}
             facts = {"success": run.success, "return": run.total, "lost": run.lost, "moved": run.moved}
-            out.append(PLACE | named | {"episode": i} | facts | told)
+            out.append(PLACE | named | {"episode": i, "film": run.film} | facts | told)
+    shown = seed % FILMED == 0 and method == "ours"
+    first = {c["success"]: c["episode"] for c in reversed(out)} if shown else {}
+    for cell in out:  # films of the first success and the first failure are kept
+        if cell["episode"] not in first.values():
+            del cell["film"]
     return rounded(out, 6)
 
 
@@ -151,9 +157,9 @@ def data_config(task: str, folder: Path) -> dict[str, Any]:
 
 def maniskill_meta(folder: Path) -> dict[str, Any]:
     """Where the numbers come from, over all grids of the part."""
-    runs = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*/*/run.json"))]
+    runs = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*/*/*/run.json"))]
     words = {name: list(dict.fromkeys(x for run in runs for x in run[f"{name}s"])) for name in ("commit", "device")}
-    seeds = {c["seed"] for path in folder.glob("*/*/run.json") for c in read_cells(path.parent)}
+    seeds = {c["seed"] for path in folder.glob("*/*/*/run.json") for c in read_cells(path.parent)}
     config = {"rollouts": {t: n for t, (n, _) in EPISODES.items()}, "horizon": HORIZON, "held_out": HELD_OUT}
     told = {"commit": ", ".join(words["commit"]), "device": "; ".join(words["device"])}
     return told | {"seconds": sum(run["seconds"] for run in runs), "seeds": len(seeds), "config": config}
@@ -163,14 +169,23 @@ def maniskill_rows(folder: Path) -> list[dict[str, Any]]:
     """One row for every task and method, with the paper's beside ours; empty columns say that a method has none."""
     out = []
     for task in TASKS:
-        predictions, episodes = (_cells(folder / task / kind) for kind in ("prediction", "episodes"))
+        predicted = {method: _cells(folder / task / "prediction" / method) for method in METHODS}
+        shared = _shared_seeds([cells for cells in predicted.values() if cells])
         for method in METHODS:
-            own = [[c for c in cells if c["method"] == method] for cells in (predictions, episodes)]
+            own = [c for c in predicted[method] if c["seed"] in shared], _cells(folder / task / "episodes" / method)
             if any(own):
                 row: dict[str, Any] = {**PLACE, "task": task, "method": method, **_prediction_columns(own[0])}
                 row |= _episode_columns(task, own[1], row["energy_drift"])
                 out.append(row | {"published": published_row(row, published()) if method == "ours" else None})
     return out
+
+
+def _shared_seeds(cells: Sequence[Sequence[dict]]) -> set[int]:
+    """The seeds that all have: some divisions of the rollouts are harder than others, and methods are compared on the
+    same.
+    """
+    seeds = [{c["seed"] for c in own} for own in cells]
+    return set.intersection(*seeds) if seeds else set()
 
 
 def _cells(folder: Path) -> list[dict[str, Any]]:

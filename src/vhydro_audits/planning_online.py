@@ -1,6 +1,7 @@
-"""Planning in ManiSkill, closed loop: one cost for each task, the planner's episodes, and what comparisons play."""
+"""Planning in ManiSkill, closed loop: the planner's episodes, what it believed, and what comparisons play."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,77 +10,74 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhydro.learning.commanded import regime_of
-from vhydro.planning import Plan, Task, cem, rollout
+from vhydro.planning import Plan, Planner, Task, cem, rollout
+from vhydro.planning.task import Readout
 from vhydro.views import ContactView
-from vhydro_audits.collect.scripted import BODIES, NoisyScripted, place, play
+from vhydro_audits.collect.scripted import BODIES, NoisyScripted, end_place, goal_place, grip_place, holds, place, play
 from vhydro_audits.collect.simulator import Simulator
+from vhydro_audits.planning_tasks import task_of
 
 LIMITS = {"PushCube": 50, "PickCube": 50, "StackCube": 50, "PegInsertionSide": 100}  # steps of an episode
 PLANNER = cem(16, 8, 192, 8, rounds=3, first_rounds=5)  # chosen on seeds 0 to 9 of PushCube
-AT_THE_END = 0.5  # weight of the last cost beside the mean of all: with 2 plans put off what they can do now
-BOUND = 20.0
-ACTIONS = {"tcp.dx": (-0.7, 0.7), "tcp.dy": (-0.7, 0.7), "tcp.dz": (-0.7, 0.7), "gripper.command": (-1.0, 1.0)}
-SIZE = {"StackCube": 0.04}  # m: how far above its goal's body a body comes to lie
+FINE = replace(PLANNER, spread=0.2)  # near what is to be grasped, and with it near the goal …
+NEARBY = 0.08  # … m
+FINEST = replace(PLANNER, spread=0.06)  # and nearer still, where a task asks for millimetres
+CLOSE = {"StackCube": 0.025, "PegInsertionSide": 0.04}  # m
 MOMENTS = (0, 5)  # steps at which the risk of the episode is told …
 FAR, PATHS = cem(48, 12, 96, 8, first_rounds=5), 64  # … by a longer plan too, and by so many paths of it
+SHOWN, BAND = 6, (0.05, 0.5, 0.95)  # steps between the plans that a film shows; quantiles of their paths
+ROBOT = -0.615  # m: where its base is
 NEAR = {"PushCube": 0.1, "PickCube": 0.025, "StackCube": 0.025, "PegInsertionSide": 0.05}  # m: at the goal
 
 
-class PushCost(eqx.Module):
-    """How far the cube is from the goal, and the hand from behind it."""
+class OpenOrShut(eqx.Module):
+    """Dynamics whose gripper is told to open or to close: rollouts hold no command between."""
 
-    goal: jax.Array
+    inner: Any
 
-    def __call__(self, z, _mode, _a=None):
-        cube, hand = _point(z, "cube"), _point(z, "tcp")
-        away = jnp.hypot(cube[0] - self.goal[0], cube[1] - self.goal[1])
-        behind = _length([hand[0] - cube[0] + 0.05, hand[1] - cube[1], hand[2] - 0.03])
-        front = jnp.maximum(hand[0] - cube[0] + 0.02, 0.0)
-        return jnp.minimum(10 * jnp.maximum(away - 0.06, 0.0) + 2 * behind + 4 * front, BOUND)
+    @property
+    def readout(self) -> Readout:
+        return self.inner.readout
 
+    @property
+    def actions(self) -> Readout:
+        return self.inner.actions
 
-class CarryCost(eqx.Module):
-    """Subgoals in one cost: above the body, down to it, grasp, carry to the goal, be still there and let go."""
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.inner.inputs
 
-    goal: jax.Array
-    body: str = eqx.field(static=True)
-    release: bool = eqx.field(static=True)
+    @property
+    def dtype(self) -> Any:
+        return self.inner.dtype
 
-    def __call__(self, z, _mode, a=None):
-        thing, hand = _point(z, self.body), _point(z, "tcp")
-        away = _length([thing[i] - self.goal[i] for i in range(3)])
-        apart = _length([hand[i] - thing[i] for i in range(3)])
-        flat = jnp.hypot(hand[0] - thing[0], hand[1] - thing[1])
-        above = jnp.where(flat > 0.03, jnp.maximum(thing[2] + 0.06 - hand[2], 0.0), 0.0)
-        speed = _length([z[f"tcp.{x} step"] for x in "xyz"])
-        still = jnp.where(away < 0.06, 15 * speed, 0.0)
-        grip = 0.0
-        if a is not None:
-            there = (away < 0.02) if self.release else jnp.zeros_like(away, bool)
-            closes = (apart < 0.02) & ~there
-            grip = 0.1 * jnp.where(closes, 1 + a["gripper.command"], 1 - a["gripper.command"])
-        return jnp.minimum(10 * away + 5 * apart + 2 * above + still + grip, BOUND)
+    @property
+    def seconds(self) -> float:
+        return self.inner.seconds
 
+    def population(self, belief: Any):
+        """As the dynamics have it, like all that follows."""
+        return self.inner.population(belief)
 
-def _point(z, body: str) -> list[Any]:
-    return [z[f"{body}.{x}"] for x in "xyz"]
+    def noise(self, key, steps: int, particles: int):
+        return self.inner.noise(key, steps, particles)
 
+    def settle(self, mode, z, action):
+        return self.inner.settle(mode, z, shut(action))
 
-def _length(parts: list[Any]) -> Any:
-    return jnp.sqrt(sum(p**2 for p in parts) + 1e-12)
+    def step(self, mode, z, action, noise):
+        return self.inner.step(mode, z, shut(action), noise)
 
+    def compared(self, truth, batched: bool, mode, z, action, noise, gap):
+        return self.inner.compared(truth, batched, mode, z, shut(action), noise, gap)
 
-def task_of(name: str, values) -> Task:
-    """The task of an episode, with its goal; the same for every method."""
-    goal = _goal(name, values)
-    cost = PushCost(goal) if name == "PushCube" else CarryCost(goal, BODIES[name][0], name == "StackCube")
-    return Task(cost, bound=BOUND, actions=ACTIONS, final=cost, final_weight=AT_THE_END)
+    def refuse_unlike(self, truth: Any) -> None:
+        return self.inner.refuse_unlike(truth)
 
 
-def _goal(name: str, values) -> jax.Array:
-    if name == "StackCube":
-        return jnp.array([values["cubeB.x"], values["cubeB.y"], values["cubeB.z"] + SIZE[name]])
-    return jnp.array([values[f"goal.{x}"] for x in "xyz"])
+def shut(action: Any) -> Any:
+    """The action with the gripper's command at the end of its range that is nearer."""
+    return jnp.concatenate([action[:3], jnp.where(action[3:] < 0, -1.0, 1.0)])
 
 
 class Run(NamedTuple):
@@ -90,47 +88,103 @@ class Run(NamedTuple):
     lost: bool
     told: dict[int, list[float]]  # see `Planned.foreseen`
     moved: float  # m: how far the body got
+    film: dict[str, Any] | None = None  # see `Planned.film`
 
 
 class Planned:
-    """The receding-horizon loop on what the simulator shows, as a policy of values."""
+    """The receding-horizon loop on what the simulator shows, as a policy of values.
+
+    Its `film` holds how far the body is from its end and the hand from the body at every step, in metres, and what some
+    plans expected of both.
+    """
 
     def __init__(self, name: str, dynamics: Any, view: ContactView, seed: int):
-        self._name, self._dynamics, self._view = name, dynamics, view
-        self._key, self._rows, self._task = jax.random.key(seed), [], None
+        self._name, self._view = name, view
+        self._dynamics = OpenOrShut(dynamics)
+        self._key, self._rows = jax.random.key(seed), []
         self._plan: Plan | None = None
         self._count, self.told = 0, {}
+        self.film: dict[str, Any] = {"away": [], "apart": [], "plans": []}
 
     def __call__(self, values) -> np.ndarray:
-        self._task = self._task or task_of(self._name, values)
+        task = task_of(self._name, values)
         self._rows = [*self._rows[-2:], values]
-        last = None if self._plan is None else self._plan.actions[0]
-        belief = self._dynamics.seen(self._view, self._rows, last, self._mode())
-        plan_key, far_key = jax.random.split(jax.random.fold_in(self._key, self._count))
-        self._plan = PLANNER(self._dynamics, belief, self._task, key=plan_key, warm=self._plan)
+        last = None if self._plan is None else self._told(self._plan)
+        belief = self._dynamics.inner.seen(self._view, self._rows, last, self._mode())
+        plan_key, far_key, film_key = jax.random.split(jax.random.fold_in(self._key, self._count), 3)
+        planner, asked = self._planner(values), {"key": plan_key}
+        plans = [planner(self._dynamics, belief, task, warm=w, **asked) for w in self._begun(planner)]
+        self._plan = plan = min(plans, key=lambda plan: plan.cost)
         if self._count in MOMENTS:
-            self.told[self._count] = self.foreseen(belief, values, far_key)
+            self.told[self._count] = [plan.cost, *self.foreseen(belief, task, values, far_key)]
+        self._filmed(belief, task, plan, values, film_key)
         self._count += 1
-        return self._plan.actions[0]
+        return self._told(plan)
 
-    def foreseen(self, belief, values, key) -> list[float]:
-        """What is expected now: the cost, how far body and goal and hand and body are apart, and the share of a long
-        plan's paths that never come near the goal.
+    def _begun(self, planner: Planner) -> list[Plan | None]:
+        """What to begin the search from: where millimetres count, with a gripper that opens and one that closes.
+
+        Few samples would turn it for several steps together, and fewer do what goes with it.
         """
-        assert self._task is not None
-        assert self._plan is not None
+        if self._plan is None or planner is PLANNER:
+            return [self._plan]
+        return [
+            replace(self._plan, actions=np.c_[self._plan.actions[:, :3], np.full(len(self._plan.actions), end)])
+            for end in (-0.5, 0.5)
+        ]
+
+    def _told(self, plan: Plan) -> np.ndarray:
+        return np.asarray(shut(plan.actions[0]))
+
+    def _planner(self, values) -> Planner:
+        """A coarse search on the way, a fine one where millimetres count."""
+        if self._name == "PushCube":
+            return PLANNER
+        body = place(values, BODIES[self._name][0])
+        apart = np.linalg.norm(grip_place(self._name, values) - place(values, "tcp"))
+        away = np.linalg.norm(goal_place(self._name, values) - body)
+        left = away if holds(self._name, values) else apart
+        if left < CLOSE.get(self._name, 0.0):
+            return FINEST
+        return FINE if left < NEARBY else PLANNER
+
+    def foreseen(self, belief, task: Task, values, key) -> list[float]:
+        """What is expected now: how far body and end and hand and body are apart; the share of a long plan's
+        paths that never come near the end, and how near they come; how high and how far from the robot the end is.
+        """
         plan_key, roll_key = jax.random.split(key)
-        goal, body = np.asarray(_goal(self._name, values)), BODIES[self._name][0]
-        plan = FAR(self._dynamics, belief, self._task, key=plan_key)
-        start = self._dynamics.population(belief)
-        actions = jnp.asarray(plan.actions, self._dynamics.dtype)
-        states = rollout(self._dynamics, self._task, start, actions, roll_key, PATHS, keep=True).states
-        there = np.asarray(states)[:, 7:10] - goal[None, :, None]  # (steps, three, paths)
+        plan = FAR(self._dynamics, belief, task, key=plan_key)
+        nearest = self._apart(self._rolled(belief, task, plan, roll_key), values)[0].min(0)
+        away, apart = self._apart(self._dynamics.inner.seen(self._view, [values]).z[None], values)
+        end = end_place(self._name, values)
+        out = (away, apart, (nearest > NEAR[self._name]).mean(), nearest.mean(), end[2])
+        return [float(np.mean(x)) for x in (*out, np.hypot(end[0] - ROBOT, end[1]))]
+
+    def _filmed(self, belief, task: Task, plan: Plan, values, key) -> None:
+        """Adds this step to the film."""
+        now = self._apart(self._dynamics.inner.seen(self._view, [values]).z[None], values)
+        for name, distance in zip(("away", "apart"), now, strict=True):
+            self.film[name].append(round(float(distance[0, 0]), 4))
+        if self._count % SHOWN == 0:
+            ahead = self._apart(self._rolled(belief, task, plan, key), values)
+            bands = {
+                n: np.quantile(x, BAND, axis=1).round(3).tolist() for n, x in zip(("away", "apart"), ahead, strict=True)
+            }
+            self.film["plans"].append({"step": self._count, **bands})
+
+    def _rolled(self, belief, task: Task, plan: Plan, key) -> np.ndarray:
+        """The states of paths of a plan, (steps, latent, paths)."""
+        start, actions = self._dynamics.population(belief), jnp.asarray(plan.actions, self._dynamics.dtype)
+        return np.asarray(rollout(self._dynamics, task, start, actions, key, PATHS, keep=True).states)
+
+    def _apart(self, states, values) -> tuple[np.ndarray, np.ndarray]:
+        """How far the body is from its end, and the hand from where it would grasp it or push it: (steps, paths)."""
+        states, body = np.asarray(states), BODIES[self._name][0]
+        end, grip = (x[None, :, None] for x in (
+            end_place(self._name, values), grip_place(self._name, values) - place(values, body)))  # fmt: skip
         flat = 2 if self._name == "PushCube" else 3
-        missed = (np.linalg.norm(there[:, :flat], axis=1) > NEAR[self._name]).all(0).mean()
-        thing = place(values, body)
-        away, apart = np.linalg.norm((thing - goal)[:flat]), np.linalg.norm(thing - place(values, "tcp"))
-        return [float(x) for x in (self._plan.cost, away, apart, missed)]
+        thing = states[:, 7:10]
+        return (np.linalg.norm((thing - end)[:, :flat], axis=1), np.linalg.norm(states[:, :3] - thing - grip, axis=1))
 
     def _mode(self) -> int:
         """What every body just did, by its displacement and the hand's."""
@@ -158,4 +212,11 @@ def run_episode(simulator: Simulator, name: str, method: str, seed: int, dynamic
         first = out.episode.columns(body=BODIES[name][0])[:3]
         path = out.episode.observations[:, first]
         moved = float(np.linalg.norm(path[-1] - path[0]))
-    return Run(out.success, float(sum(out.rewards)), out.lost, getattr(policy, "told", {}), moved)
+    return Run(
+        out.success,
+        float(sum(out.rewards)),
+        out.lost,
+        getattr(policy, "told", {}),
+        moved,
+        getattr(policy, "film", None),
+    )

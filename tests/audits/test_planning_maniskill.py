@@ -64,10 +64,10 @@ def ran(tmp_path_factory):
             rollouts=folder / "rollouts", workers=0,
         )  # fmt: skip
         path = run_planning_audit(config)
-        before = (folder / "out/maniskill/PushCube/episodes/cells.jsonl.gz").read_bytes()
+        before = (folder / "out/maniskill/PushCube/episodes/ours/cells.jsonl.gz").read_bytes()
         patch.setattr(part, "maniskill_simulator", lambda _task: pytest.fail("everything was there"))
         run_planning_audit(config)  # taken up again: nothing is computed
-        assert before == (folder / "out/maniskill/PushCube/episodes/cells.jsonl.gz").read_bytes()
+        assert before == (folder / "out/maniskill/PushCube/episodes/ours/cells.jsonl.gz").read_bytes()
     return folder / "out", path
 
 
@@ -90,9 +90,18 @@ def test_every_method_has_a_row_with_the_columns_that_it_can_have(ran):
     )
 
 
+def test_predictions_are_compared_on_seeds_that_all_methods_have(tmp_path):
+    for method, seeds in (("ours", (100, 101)), ("ensemble", (100,))):
+        place = tmp_path / "PushCube/prediction" / method
+        place.mkdir(parents=True)
+        cells = [{"seed": s, "method": method, "windows": 1, "rmse_h16": s - 99.0} for s in seeds]
+        (place / "cells.jsonl").write_text("".join(json.dumps(c) + "\n" for c in cells), "utf-8")
+    assert [(r["method"], r["rmse_h16"]) for r in part.maniskill_rows(tmp_path)] == [("ours", 1.0), ("ensemble", 1.0)]
+
+
 def test_a_crash_of_the_simulator_loses_one_episode(ran):
     folder, path = ran
-    cells = list(read_cells(folder / "maniskill/PushCube/episodes"))
+    cells = [c for at in sorted((folder / "maniskill/PushCube/episodes").iterdir()) for c in read_cells(at)]
     assert [c["lost"] for c in cells if (c["seed"], c["episode"]) == (100, 1)] == [True] * 4
     assert sum(c["lost"] for c in cells) == 4
     row = rows_of(path)["noisy"]
@@ -140,3 +149,77 @@ def test_wandering_goes_all_around_a_body():
     assert (commands[:, :2].min(0) < -0.5).all()
     assert (commands[:, :2].max(0) > 0.5).all()
     assert set(commands[:, 3]) == {-1.0, 1.0}
+
+
+def values_of(task: str, **changed: float) -> dict[str, float]:
+    """Open fingers 10 cm above the body, its goal 20 cm away."""
+    names = {"tcp", "goal", *scripted.BODIES[task]}
+    at = {f"{b}.{a}": 0.0 for b in names for a in (*"xyz", "yaw")}
+    at |= {"tcp.z": 0.1, "goal.y": 0.2, "gripper.finger_1": 0.04, "peg.half_length": 0.1, "cubeB.y": 0.2}
+    return at | changed
+
+
+def test_hands_turn_to_what_they_will_grasp_and_not_with_what_they_hold():
+    above = values_of("PickCube") | {"cube.yaw": 0.3}
+    assert scripted.turn("PickCube", above) == -1.0
+    assert scripted.turn("PickCube", above | {"cube.yaw": np.pi / 2 + 0.01}) == pytest.approx(-0.1)
+    assert scripted.turn("PickCube", above | {"tcp.z": 0.0, "gripper.finger_1": 0.02}) == 0.0
+    peg = values_of("PegInsertionSide") | {"peg.yaw": 0.05, "goal.yaw": 0.1, "gripper.finger_1": 0.02}
+    assert scripted.turn("PegInsertionSide", peg) == pytest.approx(-0.5)  # from above, to the peg
+    grasped = peg | {"tcp.z": 0.0, "tcp.x": -0.05}
+    assert scripted.turn("PegInsertionSide", grasped) == pytest.approx(-0.5)  # held, to the hole
+    assert scripted.turn("PegInsertionSide", grasped | {"goal.yaw": 0.05}) == pytest.approx(0.0)
+
+
+def test_a_peg_waits_in_front_of_its_hole_until_it_is_aligned():
+    hole = {"goal.yaw": 0.0, "goal.x": 0.5, "goal.y": 0.0}
+    far = values_of("PegInsertionSide") | hole | {"peg.y": 0.02}
+    end = scripted.end_place("PegInsertionSide", far)
+    np.testing.assert_allclose(end, [0.4, 0, 0])
+    np.testing.assert_allclose(scripted.goal_place("PegInsertionSide", far), [0.4 - 0.1 - scripted.BEFORE, 0, 0])
+    aligned = far | {"peg.y": 0.001, "peg.x": 0.25}
+    np.testing.assert_allclose(scripted.goal_place("PegInsertionSide", aligned), [0.25 + scripted.SLOWLY, 0, 0])
+    turned = scripted.goal_place("PegInsertionSide", aligned | {"peg.x": 0.32, "peg.yaw": 0.1})
+    assert turned[0] < 0.32  # back again
+
+
+def costs(task: str, stages: list[dict[str, float]], values: dict[str, float]) -> list[float]:
+    """What stages cost: the hand and the opening at places of the state."""
+    cost = online.task_of(task, values).cost
+    names = [f"{b}.{a}" for b in ("tcp", *scripted.BODIES[task]) for a in "xyz"]
+    start = {n: values[n] for n in names} | {f"tcp.{a} step": 0.0 for a in "xyz"} | {"opening": 0.04}
+    return [float(cost(start | stage, 0)) for stage in stages]
+
+
+def test_every_stage_of_a_grasp_costs_less_than_the_one_before():
+    values = values_of("PickCube")
+    closed = {"tcp.z": 0.0, "opening": 0.02}
+    stages = [{"opening": 0.02}, {}, {"tcp.z": 0.05}, {"tcp.z": 0.0}, closed, closed | {"tcp.y": 0.1, "cube.y": 0.1}]
+    each = costs("PickCube", stages, values)
+    assert each == sorted(each, reverse=True)
+    low, high = costs("PickCube", [{"tcp.x": 0.05, "tcp.z": 0.0}, {"tcp.x": 0.05, "tcp.z": 0.06}], values)
+    assert low > high - 5 * (np.hypot(0.05, 0.06) - 0.05)  # from the side it is better to come from above
+
+
+def test_a_stacked_cube_is_let_go():
+    there = dict(zip(("cubeA.x", "cubeA.y", "cubeA.z"), (0.0, 0.2, scripted.STACKED), strict=True))
+    there |= {"tcp.x": 0.0, "tcp.y": 0.2, "tcp.z": scripted.STACKED}
+    values = values_of("StackCube") | {"cubeA.y": 0.2, "tcp.y": 0.2}
+    stages = [{"tcp.z": 0.0, "opening": 0.02}, there | {"opening": 0.02}, there | {"opening": 0.04}]
+    each = costs("StackCube", stages, values)
+    assert each == sorted(each, reverse=True)
+
+
+def test_a_gripper_opens_or_closes():
+    np.testing.assert_allclose(online.shut(np.array([0.1, 0.2, 0.3, -0.2])), [0.1, 0.2, 0.3, -1])
+    np.testing.assert_allclose(online.shut(np.array([0.1, 0.2, 0.3, 0.0])), [0.1, 0.2, 0.3, 1])
+
+
+def test_one_seed_in_ten_keeps_a_film_of_what_plans_believed(ran):
+    cells = list(read_cells(ran[0] / "maniskill/PushCube/episodes/ours"))
+    shown = [c for c in cells if c.get("film")]
+    assert {c["seed"] for c in shown} == {100}
+    film = shown[0]["film"]
+    assert len(film["away"]) == len(film["apart"]) == 7  # steps
+    low, middle, high = np.array(film["plans"][0]["away"])
+    assert ((low <= middle) & (middle <= high)).all()

@@ -13,12 +13,16 @@ EPISODES = {
     "PushCube": (360, 50),
     "PickCube": (360, 60),
     "StackCube": (280, 70),
-    "PegInsertionSide": (200, 80),
+    "PegInsertionSide": (200, 100),
 }  # and steps
 BODIES = {"PushCube": ("cube",), "PickCube": ("cube",), "StackCube": ("cubeA", "cubeB"), "PegInsertionSide": ("peg",)}
 REACH = 0.04  # m: a displacement that asks for a full command
 NOISE, RANDOM, BURST = 0.35, 0.25, 4  # standard deviation of the noise; share and length of random actions
 WANDERS, AROUND = 3, 0.1  # one rollout in so many wanders; m around a body
+BEHIND = 0.05  # m behind the middle of a peg, where it is grasped
+BEFORE, ALIGNED, SLOWLY = 0.02, 0.003, 0.015  # m in front of a hole; m off its axis from which a peg goes in; m a step
+STACKED = 0.045  # m from one cube's middle to the other's
+TURN = 0.1  # rad: a turn that asks for a full command
 HELD = 0.034  # m: fingers that are closer hold something, or nothing
 INPUTS = (*(Channel(f"tcp.d{a}", "end_effector", "") for a in "xyz"), Channel("gripper.command", "gripper", ""))
 
@@ -55,16 +59,13 @@ def _pushing(values: Values) -> tuple[np.ndarray, float]:
 
 
 def _carrying(task: str, values: Values) -> tuple[np.ndarray, float]:
-    body = BODIES[task][0]
-    hand, thing = place(values, "tcp"), place(values, body)
-    goal = place(values, "cubeB") + np.array([0, 0, 0.045]) if task == "StackCube" else place(values, "goal")
-    near, fingers = np.linalg.norm(hand - thing), values["gripper.finger_1"]
-    if near < 0.03 and fingers < HELD:
-        over = np.linalg.norm((goal - thing)[:2])
-        if task == "StackCube" and over < 0.015 and thing[2] < goal[2] + 0.005:
+    hand, thing, body = place(values, "tcp"), grip_place(task, values), place(values, BODIES[task][0])
+    goal, near = goal_place(task, values), np.linalg.norm(hand - thing)
+    if holds(task, values):
+        over = np.linalg.norm((goal - body)[:2])
+        if task == "StackCube" and over < 0.015 and body[2] < goal[2] + 0.005:
             return hand, 1.0
-        rise = max(0.0, 0.06 - max(goal[2] - 0.06, 0)) if over > 0.03 and task == "StackCube" else 0.0
-        return goal + [0, 0, rise] + (hand - thing), -1.0
+        return goal + (hand - body), -1.0
     if np.linalg.norm((hand - thing)[:2]) > 0.015 and hand[2] < thing[2] + 0.14:
         up = 0.0 if near < 0.02 else 0.08
         return thing + np.array([0, 0, up]), 1.0
@@ -73,14 +74,68 @@ def _carrying(task: str, values: Values) -> tuple[np.ndarray, float]:
 
 def turn(task: str, values: Values) -> float:
     """The turn of the hand that brings its fingers across the faces of what it is to grasp, the same for everybody."""
+    return float(np.clip(-to_turn(task, values) / TURN, -1, 1))
+
+
+def to_turn(task: str, values: Values) -> float:
+    """The angle by which the hand has to turn, in radians.
+
+    A peg that is held is turned towards its hole. What is held otherwise turns with the hand, and would for ever.
+    """
     if task == "PushCube":
         return 0.0
-    quarter = np.pi / 2 if task != "PegInsertionSide" else np.pi
-    off = values[f"{BODIES[task][0]}.yaw"] - values["tcp.yaw"]
-    if task == "PegInsertionSide":
-        off += np.pi / 2
-    off = (off + quarter / 2) % quarter - quarter / 2
-    return float(np.clip(-off / 0.02, -1, 1))
+    if holds(task, values):
+        off = values["goal.yaw"] - values["peg.yaw"] if task == "PegInsertionSide" else 0.0
+    else:
+        off = values[f"{BODIES[task][0]}.yaw"] - values["tcp.yaw"]
+    period = np.pi if task == "PegInsertionSide" else np.pi / 2
+    return float((off + period / 2) % period - period / 2)
+
+
+def holds(task: str, values: Values) -> bool:
+    """Whether the fingers are around the body and no longer open."""
+    return bool(np.linalg.norm(grip_place(task, values) - place(values, "tcp")) < 0.03) and (
+        values["gripper.finger_1"] < HELD
+    )
+
+
+def grip_place(task: str, values: Values) -> np.ndarray:
+    """Where the body is grasped: a peg behind its middle, so that its head is free."""
+    body = BODIES[task][0]
+    return place(values, body) - (BEHIND * along(values, body) if task == "PegInsertionSide" else 0.0)
+
+
+def along(values: Values, body: str) -> np.ndarray:
+    """The direction of a body's x axis, which lies flat."""
+    return np.array([np.cos(values[f"{body}.yaw"]), np.sin(values[f"{body}.yaw"]), 0.0])
+
+
+def goal_place(task: str, values: Values) -> np.ndarray:
+    """Where the body shall come next.
+
+    To its end; but a cube above the other until it is over it, and a peg in front of its hole until it is aligned, then
+    slowly in.
+    """
+    end = end_place(task, values)
+    if task == "StackCube" and np.linalg.norm((end - place(values, "cubeA"))[:2]) > 0.03:
+        return end + np.array([0.0, 0.0, max(0.0, 0.06 - max(end[2] - 0.06, 0.0))])
+    if task != "PegInsertionSide":
+        return end
+    way, deep = along(values, "goal"), values["peg.half_length"]  # of the hole's middle, too
+    peg, head = place(values, "peg") - end, deep * (along(values, "peg") - way)
+    aside = max(float(np.linalg.norm(off - (off @ way) * way)) for off in (peg, peg + head))
+    done = float(peg @ way)  # negative, and zero where the head is in the hole's middle
+    if aside > (ALIGNED if done < -deep else 2 * ALIGNED):
+        return end + max(done - SLOWLY, -(deep + BEFORE)) * way
+    return end + min(done + SLOWLY, 0.005) * way
+
+
+def end_place(task: str, values: Values) -> np.ndarray:
+    """Where the body shall be in the end: on the other cube, at the goal, with its head in the middle of the hole."""
+    if task == "StackCube":
+        return place(values, "cubeB") + np.array([0, 0, STACKED])
+    deep = values["peg.half_length"] * along(values, "goal") if task == "PegInsertionSide" else 0.0
+    return place(values, "goal") - deep
 
 
 def whole_action(task: str, values: Values, command: np.ndarray) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Any
 from vhydro.report.charts import Axis, Key, Number, Panel, figure, straight
 from vhydro.report.page import Score, table_html
 from vhydro_audits.pages.frame import AuditPage, Card, Claim, footer_words, write_shell
-from vhydro_audits.pages.planning_maniskill import maniskill_claims
+from vhydro_audits.pages.planning_maniskill import film_claim, films, maniskill_claims
 from vhydro_audits.pages.tables import mark
 from vhydro_audits.spec import percent, written
 from vhydro_audits.store import read_cells
@@ -51,7 +51,7 @@ def write_planning_page(folder: Path) -> Path:
 def publish(folder: Path) -> tuple[Path, Card]:
     """The path of the page that was written, and the audit's card for the index."""
     rows, cells, meta = read_planning(folder)
-    said = planning_page(rows, cells, meta, read_maniskill(folder))
+    said = planning_page(rows, cells, meta, read_maniskill(folder), films(folder / "maniskill"))
     seeds = f"{meta['seeds']} seed{'s' * (meta['seeds'] != 1)}, {len(cells):,} plans."
     size = f"This is a small run. {seeds}" if meta.get("quick") else seeds
     return write_shell(folder, said, size=size, words=WORDS, footer=footer_words(meta))
@@ -76,10 +76,13 @@ def read_maniskill(folder: Path) -> list[Row]:
     return [r for r in summary["rows"] if r.get("family") == "maniskill"]
 
 
-def planning_page(rows: Sequence[Row], cells: Sequence[Row], meta: Row, maniskill: Sequence[Row] = ()) -> AuditPage:
+def planning_page(
+    rows: Sequence[Row], cells: Sequence[Row], meta: Row, maniskill: Sequence[Row] = (), filmed: Sequence[Row] = ()
+) -> AuditPage:
     """All that the page says."""
     said = escape(headline(rows, cells)) + (" This is a small run." if meta.get("quick") else "")
     claims = [_proven(rows), _refused(rows), _energy(rows, cells), *maniskill_claims(maniskill)]
+    claims += [film_claim(filmed)] if filmed else []
     note = NOTE + (MEASURED if maniskill else ABSENT)
     return AuditPage("Plans whose risk is proven", said, claims, _card(rows, said), note, ABOUT, WORDS, COMMAND)
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
+from vhydro.report.charts import Key, Panel, column_width, figure, straight
 from vhydro.report.page import table_html
 from vhydro_audits.pages.frame import Claim
 from vhydro_audits.spec import percent
+from vhydro_audits.store import cells_file, read_cells
 
 Row = dict[str, Any]
 OURS = "ours"
@@ -20,6 +23,54 @@ RISK = (
     "A logistic regression of what the plan expects at that step, fitted to the policy’s episodes of all other seeds. "
     "The base rate is the best constant in hindsight. The paper’s failure rates are inferred from its table."
 )
+BODY, HAND = "#2563eb", "#d9480f"
+KEYS = (
+    Key("body to its end: what happened", "var(--ink)", "", "", 2.0),
+    Key("hand to the body: what happened", HAND, "", "", 1.6),
+    Key("what a plan believed of the body, 90 %", BODY),
+    Key("and of the hand", HAND, "", "3 3", 1.2),
+)
+
+
+def films(folder: Path) -> list[Row]:
+    """The episodes of ours with a film: of every task the first that succeeded and the first that failed."""
+    found: dict[tuple, Row] = {}
+    for path in sorted(folder.glob(f"*/episodes/{OURS}")):
+        cells = [c for c in read_cells(path) if c.get("film")] if cells_file(path).is_file() else []
+        for cell in sorted(cells, key=lambda c: (c["seed"], c["episode"])):
+            found.setdefault((cell["task"], not cell["success"]), cell)
+    return [found[key] for key in sorted(found)]
+
+
+def film_claim(cells: Sequence[Row]) -> Claim:
+    """What plans believed, and what happened, in single episodes."""
+    drawn = figure([film_panel(c) for c in cells], "distances over an episode, with what plans believed",
+                   keys=KEYS, name="episodes", caption="Every sixth plan is shown: the middle of its paths over the 16 "
+                   "steps that it looks ahead, and for the body 90 % of them.")  # fmt: skip
+    words = (
+        "Of every task the first episode that succeeded and the first that failed: how far the body is from where it "
+        "shall end, and the hand from where it grasps or pushes it."
+    )
+    return Claim("What the planner believed, and what happened", "Films", words, picture=drawn, how=HOW)
+
+
+def film_panel(cell: Row) -> Panel:
+    """One episode: two distances, and what some plans expected of them."""
+    film = cell["film"]
+    steps, most = len(film["away"]), 100 * max(*film["away"], *film["apart"])
+    title = f"{cell['task']}: {'succeeded' if cell['success'] else 'failed'}"
+    across, up = straight([0, steps], "step", most=6, grid=False), straight([0.0, most], "cm", zero=True, most=4)
+    panel = Panel(across, up, title, width=column_width(2), height=230)
+    for plan in film["plans"]:
+        ahead = [plan["step"] + 1 + i for i in range(len(plan["away"][0]))]
+        low, middle, high = ([100 * min(x, most / 100) for x in row] for row in plan["away"])
+        panel.area(ahead, low, high, BODY, opacity=0.18)
+        panel.line(ahead, middle, BODY, name="believed", width=1.2)
+        hand = [100 * min(x, most / 100) for x in plan["apart"][1]]
+        panel.line(ahead, hand, HAND, name="believed of the hand", width=1.0, dash="3 3")
+    for name, colour in (("away", "var(--ink)"), ("apart", HAND)):
+        panel.line(range(steps), [100 * x for x in film[name]], colour, name=name, width=1.8)
+    return panel
 
 
 def maniskill_claims(rows: Sequence[Row]) -> list[Claim]:

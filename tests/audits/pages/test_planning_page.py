@@ -14,7 +14,7 @@ from vhydro_audits.pages.planning import (
     risk_panel,
     write_planning_page,
 )
-from vhydro_audits.pages.planning_maniskill import maniskill_claims
+from vhydro_audits.pages.planning_maniskill import film_panel, films, maniskill_claims
 
 ROW = {"family": "known-equations", "plans": 2, "delta": 0.3, "epsilon": 0.02, "epsilon_worst": 0.5, "margin": 0.01}
 ROW |= {"model_risk": 0.05, "bound": 0.08, "realised_failure": 0.01, "worst_plan": 0.02, "executions": 1000}
@@ -106,6 +106,22 @@ def test_predictions_success_and_risk_in_the_simulator_have_claims_of_their_own(
     assert "0 of 1 tasks; persistence on PushCube" in better[0].found
     assert [c.name for c in maniskill_claims([still])] == ["Prediction"]
     assert maniskill_claims([]) == []
+
+
+def test_films_show_what_happened_over_what_plans_believed(folder):
+    film = {"away": [0.2, 0.1, 0.05], "apart": [0.1, 0.0, 0.0]}
+    film["plans"] = [{"step": 1, "away": [[0.08, 0.02], [0.1, 0.04], [0.3, 0.5]], "apart": [[0.0, 0.0]] * 3}]
+    cell = {"task": "PickCube", "seed": 100, "episode": 1, "success": True, "film": film}
+    later = cell | {"seed": 110, "film": film | {"away": [9.0, 9.0, 9.0]}}
+    place = folder / "maniskill/PickCube/episodes/ours"
+    place.mkdir(parents=True)
+    text = "".join(json.dumps(c) + "\n" for c in (later, cell, cell | {"episode": 0, "film": None}))
+    (place / "cells.jsonl").write_text(text, "utf-8")
+    assert [(c["seed"], c["success"]) for c in films(folder / "maniskill")] == [(100, True)]
+    happened = {m.name: m for m in film_panel(cell).marks if m.kind == "line"}
+    assert happened["away"].y == pytest.approx((20, 10, 5))  # in centimetres
+    assert (happened["believed"].x, happened["believed"].y) == ((2.0, 3.0), pytest.approx((10, 4)))
+    assert "PickCube: succeeded" in write_planning_page(folder).read_text("utf-8")
 
 
 def test_a_missing_summary_is_named(tmp_path):
