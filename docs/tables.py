@@ -232,7 +232,7 @@ def modes_labels() -> str:
 
 def _support(family: str, method: str, regime: str, occlusion: float = 0.9) -> Row:
     keys = {"family": family, "task": None, "method": method, "regime": regime, "occlusion": occlusion}
-    return one(result("support"), **keys)
+    return one(result("support_plain" if regime == "plain" else "support"), **keys)
 
 
 def _both(of: Callable[[Row], str], *where) -> str:

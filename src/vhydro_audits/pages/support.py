@@ -41,10 +41,6 @@ ABOUT = (
     "</code> runs a small part on the shipped sample; <code>vhydro audit page support</code> writes this page."
 )
 COMMAND = "make audit-support DATA=folder"
-NOTE = (
-    "<b>An earlier version of the model.</b> These cells were computed before the audit ran through "
-    "<code>vhydro.fit</code>, with the contact model of that time; the audit has not been run in full since."
-)
 WORDS = {
     "contact": "four simulated tasks of one arm and one cube",
     "sawyer-bridge": "MuJoCo stand-ins for tower building, laundry layout, object search and the occlusion task",
@@ -87,7 +83,7 @@ def support_page(results: Results) -> AuditPage:
     claims = [_films(results), _loss(results), _calibration(results), _certificates(results), _tasks(results)]
     return AuditPage(
         "Contacts that nobody sees are kept", escape(headline(results)), [c for c in claims if c], _card(results),
-        NOTE, ABOUT, WORDS, COMMAND,
+        "", ABOUT, WORDS, COMMAND,
     )  # fmt: skip
 
 
