@@ -84,7 +84,7 @@ def _planning(names: dict) -> None:
     assert abs(names["state"][0] - 0.15) < 0.1
     cube, moves = np.asarray(names["cube"]), names["moves"]
     assert np.quantile(cube, 0.01) < names["truth"] < np.quantile(cube, 0.99)
-    assert moves.actions[:, 0].mean() > 0.1  # on through the place where the cube is believed
+    assert moves.cost < 0.02  # metres off the goal in the mean; a hand that is told to stay: 0.037
 
 
 def _control_loop(names: dict) -> None:

@@ -58,8 +58,8 @@ def film_panel(cell: Row) -> Panel:
     """One episode: two distances, and what some plans expected of them."""
     film = cell["film"]
     steps, most = len(film["away"]), 100 * max(*film["away"], *film["apart"])
-    title = f"{cell['task']}: {'succeeded' if cell['success'] else 'failed'}"
-    across, up = straight([0, steps], "step", most=6, grid=False), straight([0.0, most], "cm", zero=True, most=4)
+    title = f"{cell['task']}: {'succeeded' if cell['success'] else 'failed'}, distances in cm"
+    across, up = straight([0, steps], "step", most=6, grid=False), straight([0.0, most], "", zero=True, most=4)
     panel = Panel(across, up, title, width=column_width(2), height=230)
     for plan in film["plans"]:
         ahead = [plan["step"] + 1 + i for i in range(len(plan["away"][0]))]

@@ -88,13 +88,17 @@ def support_page(results: Results) -> AuditPage:
 
 
 def _card(results: Results) -> Card:
-    """The index shows the film; the numbers are those of the first family where most is hidden."""
-    found = figures.reels(results)
-    picture = ""
+    """The index shows the film or, without one, calibration; numbers are of the first family where most is hidden."""
+    found, regime = figures.reels(results), figures.regimes(results)[0]
     if found:
         panels = figures.reel_panels(found[0], ("no-support", "adaptive"), columns=5)
         picture = figure(panels, reel_words(found[0]), caption=escape(reel_words(found[0])))
-    line = Line("", place_of(results.present("family")[0], figures.regimes(results)[0]))
+    else:
+        some = [(f, r) for f, r in settings_of(results) if r == regime]
+        words = "coverage of 90 % intervals and calibration error of every method against the share that is hidden"
+        panels = figures.occlusion_panels(results, some, (COV90, ECE), 2)
+        picture = figure(panels, words, keys=method_keys(SUPPORT, results.methods, paper=True), caption=words)
+    line = Line("", place_of(results.present("family")[0], regime))
     scores = scores_of(results, line, ECE, f"calibration error (ECE), {percent(HARDEST)} hidden")
     return Card("support", "Contacts that nobody sees are kept", escape(headline(results)), scores, picture)
 
