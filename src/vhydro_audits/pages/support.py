@@ -94,7 +94,7 @@ def _card(results: Results) -> Card:
         panels = figures.reel_panels(found[0], ("no-support", "adaptive"), columns=5)
         picture = figure(panels, reel_words(found[0]), caption=escape(reel_words(found[0])))
     else:
-        some = [(f, r) for f, r in settings_of(results) if r == regime]
+        some = [(results.present("family")[0], regime)]
         words = "coverage of 90 % intervals and calibration error of every method against the share that is hidden"
         panels = figures.occlusion_panels(results, some, (COV90, ECE), 2)
         picture = figure(panels, words, keys=method_keys(SUPPORT, results.methods, paper=True), caption=words)
