@@ -115,9 +115,25 @@ class Fitted:
         if self.commanded is None or not isinstance(self.view, ContactView):
             return self.view(log)
         looked_up(self.view, log)  # refuses what it cannot read
+        log = self._in_own_units(log)
         whole, _ = carried(self.commanded, self.view, log)
         seen = self.view(whole)
         return seen if whole is log else hidden_as(log, seen, self.view)
+
+    def _in_own_units(self, log: Episode) -> Episode:
+        """The log with every channel and input in the unit of the logs that the model was fitted to."""
+        own = {c.name: c for c in (*self.channels, *self.inputs)}
+
+        def as_own(channels: Sequence[Channel]) -> tuple[tuple[Channel, ...], np.ndarray]:
+            told = [own.get(c.name, c) for c in channels]
+            theirs, ours = (np.array([(si_unit(c.unit) or (1.0, ""))[0] for c in some]) for some in (channels, told))
+            return tuple(told), theirs / ours
+
+        (channels, by), (inputs, times) = as_own(log.channels), as_own(log.inputs)
+        if (by == 1).all() and (times == 1).all():
+            return log
+        values, actions = log.observations * by, log.actions * times
+        return replace(log, observations=values, actions=actions, channels=channels, inputs=inputs)
 
     def filter(self, log: Episode, *, seed: int = 0, **options: Any) -> Belief:
         """What is believed after every row, and what every step certifies; options are those of `FilterSettings`."""
@@ -295,7 +311,7 @@ class Fitted:
         _refuse_other_belief(belief, log)
         if self.commanded is None or not isinstance(self.view, ContactView):
             return belief, None
-        whole, hands = carried(self.commanded, self.view, log)
+        whole, hands = carried(self.commanded, self.view, self._in_own_units(log))
         return belief.final, Recent(hands, body_readings(self.view, whole, belief.record.outliers)[-2:], log.steps)
 
     def score(self, logs: Sequence[Episode], *, seed: int = 0) -> float:
@@ -578,7 +594,8 @@ class FittedStream:
 def load_stream(path: str | PathLike[str]) -> FittedStream | LoadedStream:
     """The running filter in a file that `export` wrote, compiled for the device at hand.
 
-    The file holds a compiled step and plain data: neither the model's code nor that of anybody else is run from it.
+    The file holds a compiled step and plain data: neither the model's code nor that of anybody else is run from it. It
+    holds no servo: the hand has to be seen in every row, where `Fitted.stream` would carry it on.
     """
     stream = read_stream(path)
     notes = printable_json(stream.notes)

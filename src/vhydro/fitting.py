@@ -32,6 +32,7 @@ from vhydro.training import fit as train_parts
 from vhydro.units import si_unit, unknown_units
 from vhydro.views import AnyView, BodyView, ContactView, MechanicsView, choose_view, view_of
 from vhydro.views.contact import MACHINE
+from vhydro.views.view import columns
 
 LEVELS = (0.0, 0.25, 0.5, 0.75, 0.9)  # hidden shares that a fit is refined and calibrated for
 FEWEST_ROWS = 5  # of a log that can be fitted to
@@ -177,6 +178,9 @@ def fit_divisions(
             "expected all three, to plan with. Name them in a ContactView (moves, grip, fingers), or leave `commands` "
             "out."
         )
+    if commands and isinstance(view, ContactView):
+        for division in divisions:
+            _refuse_unlearnable(view, division.train)
     _begin(f"finding modes through the {view.kind} view", say)
     found = [_start(view, division, modes, seed) for division, seed in zip(divisions, seeds, strict=True)]
     seen = [Division(*([view(e) for e in part] for part in division)) for division in divisions]
@@ -233,6 +237,7 @@ def steadied(fitted: Fitted, logs: Sequence[Episode]) -> list[Episode]:
     """
     view = fitted.view
     assert isinstance(view, ContactView)
+    logs = showing(view, logs)
     noise, unit, out = sensor_noise([fitted.see(e) for e in logs]), _length_unit(fitted), []
     for log, belief in zip(logs, fitted.smooth_all(logs), strict=True):
         mean, values = fitted.readings(belief)[0], log.observations.astype(np.float64)
@@ -243,6 +248,29 @@ def steadied(fitted: Fitted, logs: Sequence[Episode]) -> list[Episode]:
                 values[:, own] = mean[:, mine] / unit
         out.append(replace(log, observations=values))
     return out
+
+
+def showing(view: ContactView, logs: Sequence[Episode]) -> list[Episode]:
+    """The logs that show every body in some row."""
+    places = list(view.bodies.values())
+    return [e for e in logs if all((~np.isnan(columns(e, names)).any(1)).any() for names in places)]
+
+
+def _refuse_unlearnable(view: ContactView, logs: Sequence[Episode]) -> None:
+    """Raises unless what commands do can be learned from the logs."""
+    if not showing(view, logs):
+        raise ValueError(
+            f"none of {len(logs)} logs shows all of {', '.join(view.bodies)}; expected some that do, to learn what "
+            "commands do. Give such logs, or leave `commands` out."
+        )
+    names = {*view.hand, *view.fingers, *(n for own in view.bodies.values() for n in own)}
+    units = {c.name: si_unit(c.unit) or (1.0, c.unit) for c in logs[0].channels if c.name in names}
+    if len({factor for factor, _ in units.values()}) > 1:
+        told = ", ".join(f"{c.name} in {c.unit or 'no unit'}" for c in logs[0].channels if c.name in names)
+        raise ValueError(
+            f"places are in several units ({told}); expected one for hand, fingers and bodies, to learn what commands "
+            "do. Convert them."
+        )
 
 
 def _length_unit(fitted: Fitted) -> float:

@@ -250,6 +250,31 @@ def test_a_log_in_millimetres_is_present_in_them(fitted):
     np.testing.assert_array_equal(told.regime, right.regime)
 
 
+def test_a_log_in_another_unit_than_the_fit_is_present_in_the_fits(fitted):
+    log = until(pushed(100), 12, dark=3, hidden=HAND)
+    small = replace(
+        log, observations=1e3 * log.observations, channels=tuple(replace(c, unit="mm") for c in log.channels)
+    )
+    same, other = (np.asarray(fitted.present(e).z) for e in (log, small))
+    np.testing.assert_allclose(other, same, atol=1e-5)
+
+
+def test_logs_that_never_show_a_body_are_left_out_and_several_units_refused():
+    def hidden(log):
+        return replace(log, observations=np.where(PLACE_OF_CUBE, np.nan, log.observations))
+
+    logs = [*LOGS[:4], hidden(LOGS[4])]
+    fitted = vh.fit(logs, validation=LOGS[5:6], modes=2, refine=False, calibrate=False, commands=True)
+    assert len(steadied(fitted, logs)) == 4
+    mixed = [
+        replace(e, channels=tuple(replace(c, unit="mm" if c.name[:4] == "cube" else "m") for c in e.channels))
+        for e in LOGS[:3]
+    ]
+    for some, words in (([hidden(e) for e in LOGS[:3]], "shows all of cube"), (mixed, "several units")):
+        with pytest.raises(ValueError, match=words):
+            vh.fit(some, validation=LOGS[5:6] if some is not mixed else mixed[:1], view=fitted.view, commands=True)
+
+
 def test_a_hidden_cube_is_where_its_spread_says(fitted):
     inside, spread = [], {0: [], 2: [], 8: []}
     for log in (pushed(seed) for seed in range(100, 106)):

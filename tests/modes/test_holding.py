@@ -67,3 +67,13 @@ def test_a_hand_is_held_back_where_it_is_told_much_and_does_little():
     assert not falls_short(flags, told, 0 * went + 0.01).any()  # it does as it is told
     assert not falls_short(flags, np.where(flags[1:, None], 0.1, told), went).any()  # it is told little
     assert falls_short(np.ones(41, bool), told, went).all()  # what it does elsewhere is not known
+
+
+def test_a_row_in_which_the_hand_is_hidden_says_nothing_of_the_others():
+    flags = np.zeros(41, bool)
+    flags[10:21] = True
+    told = np.ones((40, 3))
+    went = np.where(flags[1:, None], 0.0, 0.01) * told
+    went[2] = np.nan
+    assert falls_short(flags, told, went).tolist() == flags.tolist()
+    assert falls_short(flags, told, -went).tolist() == flags.tolist()  # it does not follow at all

@@ -58,12 +58,18 @@ def reach_of(
 def falls_short(
     held_back: Bool[np.ndarray, "rows"], told: Float[np.ndarray, "steps axes"], went: Float[np.ndarray, "steps axes"]
 ) -> Bool[np.ndarray, "rows"]:
-    """The rows in which a hand is held back, less stretches in which it is told little or does as it is told."""
-    asked, done = (told**2).sum(1), (told * went).sum(1)
+    """The rows in which a hand is held back, less stretches in which it is told little or does as it is told.
+
+    Steps in which the hand is not seen say nothing.
+    """
+    seen = ~np.isnan(told + went).any(1)
+    asked, done = (np.where(seen, (told * x).sum(1), 0.0) for x in (told, went))
     usual, free = np.sqrt(asked.mean()) if len(asked) else 0.0, ~held_back[1:]
     if not asked[free].any():
         return held_back
     follows, out = done[free].sum() / asked[free].sum(), held_back.copy()
+    if follows <= 0:  # a hand that is not seen to follow says nothing by falling short
+        return held_back
     for start, end in _runs(held_back):
         steps = slice(max(start - 1, 0), end - 1)  # a row is of the step that led to it
         enough = asked[steps].sum() > (TOLD * usual) ** 2 * (end - start)

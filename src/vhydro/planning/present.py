@@ -178,7 +178,7 @@ def _done(
 def body_noise(model: HybridModel, view: ContactView) -> dict[str, float]:
     """The standard deviation of every body's readings along its worst axis, in metres, as the fit found it."""
     assert isinstance(model.emission, LinearEmission)
-    each = np.asarray(model.emission.noise) * np.asarray(model.scale)
+    each = np.asarray(model.emission.channel_noise) * np.asarray(model.scale)
     return {body: float(each[3 * i : 3 * i + 3].max()) for i, body in enumerate(view.bodies)}
 
 
