@@ -80,7 +80,11 @@ def read_support(folder: Path) -> Results:
 
 def support_page(results: Results) -> AuditPage:
     """All that the page says."""
-    claims = [_films(results), _loss(results), _calibration(results), _certificates(results), _tasks(results)]
+    films, loss, calibration = _films(results), _loss(results), _calibration(results)
+    # Pictures come first: without a film those of calibration, above their table.
+    drawn = calibration._replace(numbers=calibration.picture, picture=calibration.numbers)
+    first = [drawn, loss] if films is None else [films, loss, calibration]
+    claims = [*first, _certificates(results), _tasks(results)]
     return AuditPage(
         "Contacts that nobody sees are kept", escape(headline(results)), [c for c in claims if c], _card(results),
         "", ABOUT, WORDS, COMMAND,

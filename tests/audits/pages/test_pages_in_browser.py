@@ -115,7 +115,7 @@ def test_a_page_is_dark_where_the_reader_s_system_is(browser, folder):
         ("modes", "#timeline rect[data-tip]", " s to "),
         ("laws", "#trust rect[data-tip]", "of 80 laws"),
         ("planning", "#planning rect[data-tip]", "fails in the model: "),
-        ("", "article rect[data-tip]", "in contact from "),
+        ("", "article rect[data-tip]", "truth: "),
     ],
 )
 def test_hovering_shows_a_value(browser, folder, name, place, words):
