@@ -120,6 +120,13 @@ class Fitted:
         seen = self.view(whole)
         return seen if whole is log else hidden_as(log, seen, self.view)
 
+    @property
+    def length_unit(self) -> float:
+        """The unit of the hand's place in the logs, in metres; of a contact view."""
+        assert isinstance(self.view, ContactView)
+        unit = next(c.unit for c in self.channels if c.name == self.view.hand[0])
+        return (si_unit(unit) or (1.0, ""))[0]
+
     def _in_own_units(self, log: Episode) -> Episode:
         """The log with every channel and input in the unit of the logs that the model was fitted to."""
         own = {c.name: c for c in (*self.channels, *self.inputs)}
@@ -295,9 +302,7 @@ class Fitted:
         assert self.commanded is not None
         assert isinstance(self.view, ContactView)
         assert self.couples is not None
-        units = {c.name: si_unit(c.unit) or (1.0, "") for c in self.channels}
-        key = jax.random.fold_in(jax.random.key(seed), recent.row)
-        unit = units[self.view.hand[0]][0]
+        key, unit = jax.random.fold_in(jax.random.key(seed), recent.row), self.length_unit
         return present(self.commanded, self.view, self.model, self.couples, state, recent, unit=unit, key=key)
 
     def _believed(self, log: Any, belief: Any, seed: int) -> tuple[Any, Recent | None]:

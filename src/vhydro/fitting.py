@@ -196,7 +196,7 @@ def fit_divisions(
         _begin("learning what commands do", say)
         each = zip(done, divisions, seeds, strict=True)
         return [
-            replace(f, commanded=learn_commanded(view, steadied(f, d.train), seed=seed, unit=_length_unit(f)))
+            replace(f, commanded=learn_commanded(view, steadied(f, d.train), seed=seed, unit=f.length_unit))
             for f, d, seed in each
         ]
     return done
@@ -238,7 +238,7 @@ def steadied(fitted: Fitted, logs: Sequence[Episode]) -> list[Episode]:
     view = fitted.view
     assert isinstance(view, ContactView)
     logs = showing(view, logs)
-    noise, unit, out = sensor_noise([fitted.see(e) for e in logs]), _length_unit(fitted), []
+    noise, unit, out = sensor_noise([fitted.see(e) for e in logs]), fitted.length_unit, []
     for log, belief in zip(logs, fitted.smooth_all(logs), strict=True):
         mean, values = fitted.readings(belief)[0], log.observations.astype(np.float64)
         names = [c.name for c in log.channels]
@@ -271,13 +271,6 @@ def _refuse_unlearnable(view: ContactView, logs: Sequence[Episode]) -> None:
             f"places are in several units ({told}); expected one for hand, fingers and bodies, to learn what commands "
             "do. Convert them."
         )
-
-
-def _length_unit(fitted: Fitted) -> float:
-    """The unit of the hand's place in the logs, in metres."""
-    assert isinstance(fitted.view, ContactView)
-    units = {c.name: si_unit(c.unit) or (1.0, "") for c in fitted.channels}
-    return units[fitted.view.hand[0]][0]
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------
