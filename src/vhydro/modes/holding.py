@@ -6,9 +6,12 @@ is a hand held back that is told little, or that does as it is told.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+from vhydro.modes.segments import run_starts
 
 STAYS = 0.15  # of how far the hand goes: a body that goes less is not with it
 LEAVES = 0.7  # of how far the hand goes: where their distance grows by more, it leaves the body
@@ -79,8 +82,8 @@ def falls_short(
 
 def _runs(flags: Bool[np.ndarray, "rows"]) -> Iterator[tuple[int, int]]:
     """Where each stretch of rows that are so begins and ends."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(int), [0]])))
-    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+    starts = run_starts(flags).tolist()
+    return ((start, end) for start, end in pairwise([*starts, len(flags)]) if flags[start])
 
 
 def _stays(place: Float[np.ndarray, "rows 3"], hand: Float[np.ndarray, "rows 3"], least: float) -> bool:
